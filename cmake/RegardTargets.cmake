@@ -1,0 +1,42 @@
+# How our targets are compiled, and the helpers the rooms' CMakeLists use.
+
+# regard_options: flags of every target that is built here; not exported.
+#   -ffp-contract=off  fused multiply-adds stand where the source writes them, so that two instances of one template give the
+#                      same bits. -march and -ffast-math stay out: Highway raises the target where it is wanted.
+add_library(regard_options INTERFACE)
+target_compile_features(regard_options INTERFACE cxx_std_20)
+target_compile_options(regard_options INTERFACE -ffp-contract=off -fno-math-errno)
+target_include_directories(regard_options INTERFACE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/src)
+if(REGARD_DEVELOPER_MODE)
+  target_compile_options(regard_options INTERFACE -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Werror)
+endif()
+if(REGARD_SANITIZE)
+  target_compile_options(regard_options INTERFACE -fsanitize=${REGARD_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  target_link_options(regard_options INTERFACE -fsanitize=${REGARD_SANITIZE})
+endif()
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+
+# regard_room(NAME LIBRARY sources...): the sources of one room, compiled once, for the library (regard or regard_tools) and for
+# the tests, which may look inside.
+function(regard_room name library)
+  add_library(regard_room_${name} OBJECT ${ARGN})
+  target_include_directories(regard_room_${name} PUBLIC ${PROJECT_SOURCE_DIR}/include)
+  target_link_libraries(regard_room_${name} PUBLIC regard_options)
+  set_property(GLOBAL APPEND PROPERTY ${library}_ROOMS regard_room_${name})
+endfunction()
+
+# regard_test(NAME LABEL sources...): one GoogleTest program that links every room directly. Unit tests live beside their unit.
+#   LABEL fast: all of them together take under a minute on two cores.  slow: the rest.
+function(regard_test name label)
+  if(NOT REGARD_DEVELOPER_MODE)
+    return()
+  endif()
+  add_executable(${name} ${ARGN})
+  target_link_libraries(${name} PRIVATE regard_everything regard_options GTest::gtest_main)
+  add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  set_tests_properties(${name} PROPERTIES LABELS ${label})
+endfunction()

@@ -1,0 +1,8 @@
+// REGARD_API marks what the shared libraries export; everything else stays hidden.
+#pragma once
+
+#if defined(_WIN32)
+#define REGARD_API
+#else
+#define REGARD_API __attribute__((visibility("default")))
+#endif

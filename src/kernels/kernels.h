@@ -1,0 +1,80 @@
+// Room kernels, the ISA room: the only folder that knows vectors. This header is its door: plain pointers, strides and sizes.
+//
+// The unit of work is a few query rows against the keys and values of one kv head. Every positional rule of the contract (causal,
+// windows, kv_lens, segments) has become one interval of visible keys per row before it gets here, since each of them bounds
+// keys from one side; what is left are mask, bias, ALiBi and the soft cap. Rows of one call may belong to different heads of one group.
+//
+// kernels.cc resolves a table of functions for one target; a Plan holds the table, and nothing is switched process-wide.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace regard::internal {
+
+/// Keys and values of one kv head: k [kv_len, head_dim], v [kv_len, v_dim]. Unit stride along dim, any row stride, no alignment.
+struct KvHead {
+  const float* k;
+  std::int64_t k_stride;
+  const float* v;
+  std::int64_t v_stride;
+  std::int64_t kv_len, head_dim, v_dim;
+};
+
+/// What all rows of a call share.
+struct RowOptions {
+  float scale;
+  float soft_cap;                 // 0 is off
+  std::int64_t mask_key_stride;   // in bytes; 0 when one value serves all keys
+  std::int64_t bias_key_stride;   // in floats
+  bool has_mask, has_bias, has_alibi;
+};
+
+/// One query row.
+struct QueryRow {
+  const float* q;              // [head_dim]
+  float* context;              // [v_dim], unit stride
+  float* lse;                  // one value, natural log; null when not wanted
+  std::int64_t key_begin;      // visible keys lie in [key_begin, key_end); key_begin ≤ key_end, both in 0…kv_len
+  std::int64_t key_end;
+  std::int64_t position;       // where the query stands on the key axis: ALiBi's distance is |position − j|
+  float alibi_slope;           // natural units
+  float sink;                  // −inf is none
+  const std::uint8_t* mask;    // [kv_len] by mask_key_stride, nonzero = visible
+  const float* bias;           // [kv_len] by bias_key_stride; −inf = not visible
+};
+
+/// The online-softmax state of one row over some keys, unnormalised: weights sum to row_sum at reference row_ref (log2 units).
+/// Identity is (−inf, 0, 0). acc [v_dim] is elsewhere. See core/attention_state.h for the merge.
+struct KernelTable {
+  const char* target;  // "AVX3"
+
+  /// Rows in lanes: for many rows that share keys. Writes context and lse of each row, sink included; returns how many rows saw no key.
+  /// scratch: PrefillScratchBytes(head_dim, v_dim), 64-byte aligned, private to the thread.
+  std::int64_t (*prefill)(const KvHead& kv, const RowOptions& options, const QueryRow* rows, std::int64_t num_rows, void* scratch);
+  std::size_t (*prefill_scratch_bytes)(std::int64_t head_dim, std::int64_t v_dim);
+
+  /// Keys in lanes, each K and V row read once for all rows: for few rows (≤ kMaxDecodeRows) against many keys, over keys
+  /// [first_key, last_key) only. Adds nothing to context: writes each row's state, to be merged over splits and finished by the caller.
+  /// row_ref, row_sum [num_rows]; acc [num_rows, acc_stride]; saw_key [num_rows] set to 1 where any key was visible.
+  void (*decode)(const KvHead& kv, const RowOptions& options, const QueryRow* rows, std::int64_t num_rows, std::int64_t first_key,
+                 std::int64_t last_key, float* row_ref, float* row_sum, float* acc, std::int64_t acc_stride, std::uint8_t* saw_key,
+                 void* scratch);
+  std::size_t (*decode_scratch_bytes)(std::int64_t head_dim, std::int64_t v_dim);
+};
+
+inline constexpr std::int64_t kMaxDecodeRows = 16;
+
+/// Compiled targets, best first, and whether this CPU can run them.
+struct TargetInfo {
+  std::string name;
+  bool supported;
+};
+std::vector<TargetInfo> CompiledTargets();
+
+/// The table of a target by name, or of the best supported one for "". Null when the name is not compiled in or not supported here.
+const KernelTable* FindKernels(const std::string& target);
+
+}  // namespace regard::internal
