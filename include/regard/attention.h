@@ -111,6 +111,7 @@ struct ExecOptions {
 // --------------------------------------------------------------------------------------------------------------- plan
 
 /// The largest problem a Plan will be run on. batch, q_len and kv_len are capacities; the rest is exact.
+///     regard::Plan plan({.heads = 32, .kv_heads = 8, .q_len = 1, .kv_len = 4096, .head_dim = 128, .v_dim = 128}, {.causal = true});
 struct PlanShape {
   std::int64_t batch = 1;
   std::int64_t heads = 1;
@@ -119,12 +120,18 @@ struct PlanShape {
   std::int64_t kv_len = 0;
   std::int64_t head_dim = 0;
   std::int64_t v_dim = 0;
+  DType q_dtype = DType::kF32;
+  DType k_dtype = DType::kF32;
+  DType v_dtype = DType::kF32;
+  /// Whether inputs may lack unit stride along dim. Such inputs are copied first; the workspace then has room for the copies.
+  bool strided_dim = false;
 
   /// The shape of these tensors (rank 4, or rank 2 [tokens, dim]). Error if they do not fit together.
   REGARD_API static PlanShape Of(const TensorView& q, const TensorView& k, const TensorView& v);
 };
 
-/// What one run reads. A tensor left out falls back to the one in the plan's AttentionParams.
+/// What one run reads. A tensor left out falls back to the one in the plan's AttentionParams; a tensor given must have been given to the
+/// plan too, with the same element type, and with length 1 on the same axes.
 struct Inputs {
   TensorView q, k, v;
   QOffset q_offset = {};

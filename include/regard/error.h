@@ -42,7 +42,7 @@ class REGARD_API Error : public std::runtime_error {
 };
 
 /// What Plan::Run returns. Holds its message in place, so that reporting a fault allocates nothing.
-class REGARD_API [[nodiscard]] Status {
+class [[nodiscard]] REGARD_API Status {
  public:
   Status() noexcept = default;  // ok
   /// printf-style message, cut to fit.

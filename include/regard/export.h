@@ -4,5 +4,5 @@
 #if defined(_WIN32)
 #define REGARD_API
 #else
-#define REGARD_API __attribute__((visibility("default")))
+#define REGARD_API [[gnu::visibility("default")]]
 #endif

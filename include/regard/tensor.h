@@ -235,7 +235,6 @@ class REGARD_API Tensor {
   static TensorView CheckedView(const void* data, std::int64_t count, DType dtype, const Dims& shape);
 
   struct Free {
-    std::size_t bytes = 0;
     void operator()(void* memory) const noexcept;
   };
   std::unique_ptr<void, Free> memory_;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <mutex>
 #include <optional>
 
 #include "regard/attention.h"
@@ -87,6 +88,7 @@ class RunControl {
 
  private:
   const ExecOptions& exec_;
+  std::mutex mutex_;
   std::int64_t total_tasks_;
   std::int64_t done_ = 0;
 };

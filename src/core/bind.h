@@ -1,0 +1,23 @@
+// The checks of the contract: from what a caller passes to a Problem that nobody needs to check again.
+//
+// CheckPlan looks at what a plan fixes; Bind at one run's tensors: which are there, their types, shapes, lengths, and the numbers in
+// kv_lens, segments, sinks and slopes. Both return a message instead of throwing, allocate nothing and take O(batch + heads) time, with
+// segments O(tokens).
+#pragma once
+
+#include "core/problem.h"
+#include "regard/attention.h"
+#include "regard/error.h"
+
+namespace regard::internal {
+
+Status CheckPlan(const PlanShape& shape, const AttentionParams& params, const ExecOptions& exec) noexcept;
+
+/// The multiplier in force.
+float ResolveScale(const PlanShape& shape, const AttentionParams& params) noexcept;
+
+/// `scale` is the one in force. Outputs that were not given leave null views in `results`.
+Status Bind(const PlanShape& capacity, const AttentionParams& params, float scale, const Inputs& inputs, const Outputs& outputs,
+            Problem* problem, Results* results) noexcept;
+
+}  // namespace regard::internal

@@ -1,0 +1,18 @@
+// Copies elements between strided views of equal shape, converting between element types.
+#pragma once
+
+#include <cstdint>
+
+#include "core/problem.h"
+#include "regard/tensor.h"
+
+namespace regard::internal {
+
+/// to = from, element by element. Equal types are copied bit for bit; otherwise the target is a float type and each value is
+/// rounded once. Shapes must be equal.
+void CopyElements(const TensorView& from, const MutableTensorView& to);
+
+/// A row of `count` elements with stride `stride` as floats.
+void LoadRow(const void* data, DType dtype, std::int64_t stride, std::int64_t count, float* to);
+
+}  // namespace regard::internal

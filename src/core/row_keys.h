@@ -1,0 +1,22 @@
+// Every positional rule of the contract as one interval of keys per query.
+//
+// causal and window_right bound the visible keys from above, window_left from below, kv_lens from above, a segment from both sides; so
+// what a query may see before mask and bias is one interval. Staged and fused read this table; the reference path tests every pair by
+// the definition instead and so checks it.
+#pragma once
+
+#include <cstdint>
+
+#include "core/problem.h"
+
+namespace regard::internal {
+
+struct RowKeys {
+  std::int64_t begin, end;  // visible keys: [begin, end), begin ≤ end, both in 0…kv_len
+  std::int64_t position;    // where the query stands on the absolute key axis: ALiBi's distance is |position − j|
+};
+
+/// rows [batch, q_len].
+void ComputeRowKeys(const Problem& problem, RowKeys* rows);
+
+}  // namespace regard::internal
