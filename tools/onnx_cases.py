@@ -3,9 +3,9 @@
     pip install -r tools/requirements.txt
     python tools/onnx_cases.py build/onnx_cases
 
-writes one file a case and `manifest.json` into the folder. Exit status 77 (ctest's "skipped") when the onnx package is missing.
+writes one file a case and `manifest.json` into the folder. Exit status 77 (ctest's "skipped") when onnx or NumPy is missing.
 
-A case file can be given to the command as it is: `regard run CASE.npz --layout LAYOUT`, LAYOUT from the manifest. It holds
+A case file can be given to the command as it is: `regard run FILE --layout LAYOUT`, both from the manifest. It holds
 
     q, k, v                             in the case's own rank, layout and element type: bhsd for 4D cases, packed bsd for 3D ones
     mask | bias, kv_lens                where the case has them
@@ -60,13 +60,12 @@ import pathlib
 import sys
 import warnings
 
-import numpy as np
-
-import safetensors_file
-
 try:
+    import numpy as np
     import onnx
     from onnx.backend.test.case.node import collect_testcases
+
+    import safetensors_file
 except ImportError as error:
     print(f"onnx_cases.py: {error}; pip install -r tools/requirements.txt", file=sys.stderr)
     sys.exit(77)
