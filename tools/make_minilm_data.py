@@ -1,12 +1,13 @@
 """Makes testdata/minilm/all_minilm_l6_v2.safetensors: q, k and v of all six layers of all-MiniLM-L6-v2 on a passage of English.
 
-    python tools/make_minilm_data.py --onnx all-minilm-l6-v2.onnx testdata/minilm/text.txt testdata/minilm/all_minilm_l6_v2.safetensors
+    python tools/make_minilm_data.py --onnx all-minilm-l6-v2.onnx \\
+        testdata/minilm/text.txt testdata/minilm/all_minilm_l6_v2.safetensors
 
-testdata/MANIFEST.md says where the weights and the ONNX file come from. The forward pass below is NumPy in double precision. Its last
-hidden state is compared with what onnxruntime makes of the model's own ONNX file; nothing is written unless they agree.
+testdata/MANIFEST.md says where the weights and the ONNX file come from. The forward pass below is NumPy in double precision. Its
+last hidden state is compared with what onnxruntime makes of the model's own ONNX file; nothing is written unless they agree.
 
-Written are `layers.N.q`, `layers.N.k`, `layers.N.v` [1, heads, tokens, head_dim], f16, and the tokens as metadata. Attention in this
-model is not causal and its scale is 1/sqrt(head_dim).
+Written are `layers.N.q`, `layers.N.k`, `layers.N.v` [1, heads, tokens, head_dim], f16, and the tokens as metadata. Attention in
+this model is not causal and its scale is 1/sqrt(head_dim).
 """
 
 import argparse
@@ -22,12 +23,13 @@ import onnxruntime
 
 import safetensors_file
 
-# ONNX computes in f32 and comes within 2e-6; the smallest slip tried, 1e-5 for the epsilon of the normalisation, moves results by 2e-3.
+# ONNX computes in f32 and comes within 2e-6; the smallest slip tried, 1e-5 for the epsilon of the normalisation, moves results by
+# 2e-3.
 TOLERANCE = 1e-5
 
 
 def tokenize(text, vocabulary):
-    """BERT's uncased word pieces, for ASCII text: words and punctuation marks, each cut greedily into the longest known pieces."""
+    """BERT's uncased word pieces, for ASCII text: words and punctuation, each cut greedily into the longest known pieces."""
     if not text.isascii():
         raise ValueError("text: has letters beyond ASCII, whose accents BERT's tokenizer strips; this one does not")
     tokens = ["[CLS]"]

@@ -10,7 +10,7 @@ A case file can be given to the command as it is: `regard run FILE --layout LAYO
     q, k, v                             in the case's own rank, layout and element type: bhsd for 4D cases, packed bsd for 3D ones
     mask | bias, kv_lens                where the case has them
     scale, causal, q_offset, window_left, window_right, soft_cap, num_heads, num_kv_heads
-                                        scalars, only those that differ from our default: 0-d arrays in .npz, metadata in .safetensors
+                                        scalars that differ from our default: 0-d arrays in .npz, metadata in .safetensors
     expected.context                    laid out as q: [batch, heads, q_len, v_dim], or [batch, q_len, heads·v_dim] for bsd
     expected.scores|capped|masked_scores|weights
                                         [batch, heads, q_len, kv_len], where the case asks for one
@@ -20,38 +20,46 @@ NumPy has no bfloat16, so bf16 cases are .safetensors and all others .npz. The m
     {"onnx": "1.23.2", "cases": [{"name", "file", "opset", "layout": "bhsd"|"bsd", "dtype": "f32"|"f16"|"bf16",
                                   "expected": ["context", …], "attributes": {ONNX's own, for messages}}, …]}
 
-All tensors of a case have one element type, `dtype`, and ONNX computed the expected values in that type step by step: scores, softmax
-and context are each rounded to it. A comparison must therefore allow the rounding of `dtype`, however exact its own arithmetic is.
+All float tensors of a case have one element type, `dtype`, and ONNX computed the expected values in that type step by step: scores,
+softmax and context are each rounded to it. A comparison must allow the rounding of `dtype`, however exact its own arithmetic is.
 
 How ONNX's inputs and attributes map to ours, with the rules of its reference implementation (onnx/reference/ops/op_attention.py):
 
-Q, K, V           3D inputs are [batch, tokens, heads·dim], head-major inside a token, with q_num_heads and kv_num_heads: our bsd with
-                  num_heads and num_kv_heads. Y is laid out as Q; the fourth output is always [batch, heads, q_len, kv_len]. Query
-                  head h reads key/value head h // (heads // kv_heads). v_dim may differ from head_dim.
-past_key,         [batch, kv_heads, past_len, dim], also for 3D inputs. They go before K and V along the tokens: concatenated here, so
-past_value        that kv_len = past_len + K's tokens. present_key and present_value are that concatenation; checked here, not exported.
-nonpad_kv_seqlen  kv_lens. Excludes past_key. Keys at and beyond it are not visible, causal or not.
-attn_mask         bool (true = may attend) is our mask, float is our bias, both right-aligned: rank 1 is [kv_len], rank 3 is
-                  [heads, q_len, kv_len]. When its last axis is shorter than kv_len it is filled up with false or −inf, on every
-                  path and also when that axis is 1: the last axis never broadcasts. Filled up here.
-is_causal         causal: key j visible when j ≤ i + offset. The offset, also used by windows:
-                    with nonpad_kv_seqlen   nonpad_kv_seqlen[b] − q_len, may be negative (leading rows are then empty): our default
-                                            for kv_lens, so no q_offset is written
-                    with past_key           past_len
-                    else                    0, also when q_len ≠ kv_len ("top-left")
-left_window_size, window_left, window_right: p − j ≤ left, j − p ≤ right with p = i + offset. −1 is unlimited: nothing is written.
-right_window_size Since opset 25; compose with is_causal and attn_mask.
-scale             scale; default 1/sqrt(head_dim). The reference multiplies q and k by sqrt(scale) each, rounded to their element type,
-                  which is a rounding difference from ours in f16 and bf16.
-softcap           soft_cap; 0 is off. Applied before mask and bias, so a −inf mask stays −inf.
+Q, K, V
+    3D inputs are [batch, tokens, heads·dim], head-major inside a token, with q_num_heads and kv_num_heads: our bsd with num_heads and
+    num_kv_heads. Y is laid out as Q; the fourth output is always [batch, heads, q_len, kv_len]. Query head h reads key/value head
+    h // (heads // kv_heads). v_dim may differ from head_dim.
+past_key, past_value
+    [batch, kv_heads, past_len, dim], also for 3D inputs. They go before K and V along the tokens: concatenated here, so that kv_len is
+    past_len + K's tokens. present_key and present_value are that concatenation; checked here, not exported.
+nonpad_kv_seqlen
+    kv_lens. Excludes past_key. Keys at and beyond it are not visible, causal or not.
+attn_mask
+    bool (true = may attend) is our mask, float is our bias, both right-aligned: rank 1 is [kv_len], rank 3 is [heads, q_len, kv_len].
+    When its last axis is shorter than kv_len it is filled up with false or −inf, also when that axis is 1: the last axis never
+    broadcasts. Filled up here.
+is_causal
+    causal: key j is visible when j ≤ i + offset. The offset, which windows use too, is
+        with nonpad_kv_seqlen   nonpad_kv_seqlen[b] − q_len, negative when queries outnumber keys (the leading rows are then empty):
+                                our default with kv_lens, so no q_offset is written
+        with past_key           past_len
+        else                    0, also when q_len ≠ kv_len ("top-left")
+left_window_size, right_window_size
+    window_left, window_right: p − j ≤ left, j − p ≤ right with p = i + offset. −1 is unlimited: nothing is written. Since opset 25.
+scale
+    scale; default 1/sqrt(head_dim). The reference multiplies q and k by sqrt(scale) each, rounded to their element type: in f16 and
+    bf16 a rounding difference from ours.
+softcap
+    soft_cap; 0 is off. Applied before mask and bias, so that a −inf mask stays −inf.
 qk_matmul_output_mode
-                  what the fourth output holds: 0 scores, 1 capped, 2 masked_scores, 3 weights; rounded to Q's element type. With mode 0
-                  and a softcap the specification says scores but the reference gives capped: refused here; no case does so. Mode 1
-                  without a softcap is the scores, as our capped is.
-softmax_precision element type of the softmax (1 f32, 10 f16, 11 f64, 16 bf16), by default Q's. Not mapped: ours is f32 (f64 in the
-                  reference path), whatever is stored.
-A row without a visible key is zero in Y and in mode 3, decided by the mask and bias, not by the scores: our empty row. Unlike ours, the
-reference multiplies values by weight 0, so its cases hold finite values at hidden keys.
+    What the fourth output holds: 0 scores, 1 capped, 2 masked_scores, 3 weights, rounded to Q's element type. Mode 1 without a softcap
+    is the scores, as our capped is. With mode 0 and a softcap the specification says scores but the reference gives capped: refused
+    here; no case does so.
+softmax_precision
+    Element type of the softmax (1 f32, 10 f16, 11 f64, 16 bf16), by default Q's. Not mapped: ours is f32 (f64 in the reference path).
+
+A row without a visible key is zero in Y and in mode 3, decided by mask and bias, not by the scores: our empty row. The reference
+multiplies hidden values by weight 0 where ours never reads them, so its cases hold finite values there.
 """
 
 import argparse
