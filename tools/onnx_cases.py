@@ -26,18 +26,18 @@ softmax and context are each rounded to it. A comparison must allow the rounding
 How ONNX's inputs and attributes map to ours, with the rules of its reference implementation (onnx/reference/ops/op_attention.py):
 
 Q, K, V
-    3D inputs are [batch, tokens, heads·dim], head-major inside a token, with q_num_heads and kv_num_heads: our bsd with num_heads and
-    num_kv_heads. Y is laid out as Q; the fourth output is always [batch, heads, q_len, kv_len]. Query head h reads key/value head
-    h // (heads // kv_heads). v_dim may differ from head_dim.
+    3D inputs are [batch, tokens, heads·dim], head-major inside a token, with q_num_heads and kv_num_heads: our bsd with
+    num_heads and num_kv_heads. Y is laid out as Q; the fourth output is always [batch, heads, q_len, kv_len]. Query head h
+    reads key/value head h // (heads // kv_heads). v_dim may differ from head_dim.
 past_key, past_value
-    [batch, kv_heads, past_len, dim], also for 3D inputs. They go before K and V along the tokens: concatenated here, so that kv_len is
-    past_len + K's tokens. present_key and present_value are that concatenation; checked here, not exported.
+    [batch, kv_heads, past_len, dim], also for 3D inputs. They go before K and V along the tokens: concatenated here, so that
+    kv_len is past_len + K's tokens. present_key and present_value are that concatenation; checked here, not exported.
 nonpad_kv_seqlen
     kv_lens. Excludes past_key. Keys at and beyond it are not visible, causal or not.
 attn_mask
-    bool (true = may attend) is our mask, float is our bias, both right-aligned: rank 1 is [kv_len], rank 3 is [heads, q_len, kv_len].
-    When its last axis is shorter than kv_len it is filled up with false or −inf, also when that axis is 1: the last axis never
-    broadcasts. Filled up here.
+    bool (true = may attend) is our mask, float is our bias, both right-aligned: rank 1 is [kv_len], rank 3 is [heads, q_len,
+    kv_len]. When its last axis is shorter than kv_len it is filled up with false or −inf, also when that axis is 1: the last
+    axis never broadcasts. Filled up here.
 is_causal
     causal: key j is visible when j ≤ i + offset. The offset, which windows use too, is
         with nonpad_kv_seqlen   nonpad_kv_seqlen[b] − q_len, negative when queries outnumber keys (the leading rows are then empty):
@@ -45,18 +45,20 @@ is_causal
         with past_key           past_len
         else                    0, also when q_len ≠ kv_len ("top-left")
 left_window_size, right_window_size
-    window_left, window_right: p − j ≤ left, j − p ≤ right with p = i + offset. −1 is unlimited: nothing is written. Since opset 25.
+    window_left, window_right: p − j ≤ left, j − p ≤ right with p = i + offset. −1 is unlimited: nothing is written. Since opset
+    25.
 scale
-    scale; default 1/sqrt(head_dim). The reference multiplies q and k by sqrt(scale) each, rounded to their element type: in f16 and
-    bf16 a rounding difference from ours.
+    scale; default 1/sqrt(head_dim). The reference multiplies q and k by sqrt(scale) each, rounded to their element type: in f16
+    and bf16 a rounding difference from ours.
 softcap
     soft_cap; 0 is off. Applied before mask and bias, so that a −inf mask stays −inf.
 qk_matmul_output_mode
-    What the fourth output holds: 0 scores, 1 capped, 2 masked_scores, 3 weights, rounded to Q's element type. Mode 1 without a softcap
-    is the scores, as our capped is. With mode 0 and a softcap the specification says scores but the reference gives capped: refused
-    here; no case does so.
+    What the fourth output holds: 0 scores, 1 capped, 2 masked_scores, 3 weights, rounded to Q's element type. Mode 1 without a
+    softcap is the scores, as our capped is. With mode 0 and a softcap the specification says scores but the reference gives
+    capped: refused here; no case does so.
 softmax_precision
-    Element type of the softmax (1 f32, 10 f16, 11 f64, 16 bf16), by default Q's. Not mapped: ours is f32 (f64 in the reference path).
+    Element type of the softmax (1 f32, 10 f16, 11 f64, 16 bf16), by default Q's. Not mapped: ours is f32 (f64 in the reference
+    path).
 
 A row without a visible key is zero in Y and in mode 3, decided by mask and bias, not by the scores: our empty row. The reference
 multiplies hidden values by weight 0 where ours never reads them, so its cases hold finite values there.
