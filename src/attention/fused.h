@@ -1,0 +1,25 @@
+// Room attention: runs a plan. Tasks over threads, the choice between the prefill and the decode kernel, packed sequences.
+//
+// The fused path streams over keys with the online softmax of the ISA room and holds O(tokens) memory: a row table, per-thread scratch,
+// and for decode the partial states of split keys.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "core/problem.h"
+#include "kernels/kernels.h"
+
+namespace regard::internal {
+
+std::size_t FusedWorkspaceBytes(const PlanShape& capacity, const AttentionParams& params, const KernelTable& kernels, int threads);
+
+/// Fills context, lse and empty_rows. `threads` is resolved.
+void RunFused(const Problem& problem, const KernelTable& kernels, const ExecOptions& exec, int threads, std::byte* workspace,
+              Results* results) noexcept;
+
+/// Whether q_len queries of a group of heads go to the prefill kernel, and in words why.
+bool UsesPrefill(std::int64_t q_len, std::int64_t group_size);
+std::string KernelChoice(std::int64_t q_len, std::int64_t group_size);
+
+}  // namespace regard::internal

@@ -1,0 +1,130 @@
+#include <string>
+
+#include "attention/fused.h"
+#include "core/bind.h"
+#include "core/parallel_for.h"
+#include "core/problem.h"
+#include "kernels/kernels.h"
+#include "reference/reference.h"
+#include "regard/attention.h"
+#include "staged/staged.h"
+
+namespace regard {
+
+using internal::KernelTable;
+
+struct Plan::Impl {
+  PlanShape shape;
+  AttentionParams params;
+  ExecOptions exec;
+  float scale = 1;
+  int threads = 1;
+  const KernelTable* kernels = nullptr;  // fused only
+  std::size_t workspace_bytes = 0;
+};
+
+namespace {
+
+std::string SupportedTargets() {
+  std::string names;
+  for (const internal::TargetInfo& target : internal::CompiledTargets()) {
+    if (target.supported) names += (names.empty() ? "" : ", ") + target.name;
+  }
+  return names;
+}
+
+const KernelTable& ResolveKernels(const std::string& isa) {
+  const KernelTable* kernels = internal::FindKernels(isa);
+  if (kernels == nullptr) throw Error(ErrorCode::kUnsupported, "isa: \"" + isa + "\" does not run here; use one of " + SupportedTargets());
+  return *kernels;
+}
+
+bool WantsStages(const Outputs& outputs) { return outputs.scores || outputs.capped || outputs.masked_scores || outputs.weights; }
+
+}  // namespace
+
+const char* Name(Path path) noexcept {
+  switch (path) {
+    case Path::kFused: return "fused";
+    case Path::kStaged: return "staged";
+    case Path::kReference: return "reference";
+  }
+  return "unknown";
+}
+
+PlanShape PlanShape::Of(const TensorView& q, const TensorView& k, const TensorView& v) {
+  const auto check = [](const char* name, const TensorView& view) {
+    if (view && (view.rank() == 4 || view.rank() == 2)) return;
+    throw Error(ErrorCode::kShapeMismatch, std::string(name) + ": " + (view ? "shape " + ToString(view.shape()) : "missing") +
+                                               "; give [batch, heads, tokens, dim] or [tokens, dim]");
+  };
+  check("q", q);
+  check("k", k);
+  check("v", v);
+  const auto dim = [](const TensorView& view, int axis) { return view.rank() == 4 ? view.dim(axis) : axis < 2 ? 1 : view.dim(axis - 2); };
+  const auto strided = [](const TensorView& view) { return view.dim(-1) > 1 && view.stride(-1) != 1; };
+  return {dim(q, 0), dim(q, 1), dim(k, 1), dim(q, 2), dim(k, 2), dim(q, 3), dim(v, 3), q.dtype(), k.dtype(), v.dtype(),
+          strided(q) || strided(k) || strided(v)};
+}
+
+Plan::Plan(const PlanShape& shape, const AttentionParams& params, const ExecOptions& exec) {
+  internal::CheckPlan(shape, params, exec).ThrowIfFailed();
+  auto impl = std::make_shared<Impl>();
+  *impl = {shape, params, exec, internal::ResolveScale(shape, params), internal::ResolveThreads(exec.threads)};
+  switch (exec.path) {
+    case Path::kFused:
+      impl->kernels = &ResolveKernels(exec.isa);
+      impl->workspace_bytes = internal::FusedWorkspaceBytes(shape, params, *impl->kernels, impl->threads);
+      break;
+    case Path::kStaged: impl->workspace_bytes = internal::StagedWorkspaceBytes(shape, params, impl->threads); break;
+    case Path::kReference: impl->workspace_bytes = internal::ReferenceWorkspaceBytes(shape, impl->threads); break;
+  }
+  impl_ = std::move(impl);
+}
+
+Plan::~Plan() = default;
+
+std::size_t Plan::WorkspaceBytes() const noexcept { return impl_->workspace_bytes; }
+const PlanShape& Plan::shape() const noexcept { return impl_->shape; }
+const AttentionParams& Plan::params() const noexcept { return impl_->params; }
+const ExecOptions& Plan::exec() const noexcept { return impl_->exec; }
+float Plan::scale() const noexcept { return impl_->scale; }
+int Plan::threads() const noexcept { return impl_->threads; }
+
+std::string Plan::Description() const {
+  const PlanShape& s = impl_->shape;
+  std::string text = Name(impl_->exec.path);
+  if (impl_->kernels != nullptr) text += std::string(", ") + impl_->kernels->target;
+  text += ", " + std::to_string(impl_->threads) + (impl_->threads == 1 ? " thread" : " threads");
+  if (impl_->kernels != nullptr) text += ", " + internal::KernelChoice(s.q_len, s.heads / s.kv_heads);
+  const bool converts = s.q_dtype != DType::kF32 || s.k_dtype != DType::kF32 || s.v_dtype != DType::kF32;
+  if (impl_->exec.path != Path::kReference && (converts || s.strided_dim)) {
+    text += std::string(", copies ") + (converts ? "operands that are not f32" : "operands without unit stride along dim");
+  }
+  return text;
+}
+
+Status Plan::Run(const Inputs& inputs, const Outputs& outputs, Workspace& workspace) const noexcept {
+  const Impl& plan = *impl_;
+  if (workspace.size() < plan.workspace_bytes) {
+    return Status::Failure(ErrorCode::kInvalidArgument, "workspace: %zu bytes, but this plan needs %zu; use MakeWorkspace", workspace.size(),
+                           plan.workspace_bytes);
+  }
+  if (plan.exec.path == Path::kFused && WantsStages(outputs)) {
+    return Status::Failure(ErrorCode::kUnsupported,
+                           "outputs: the fused path holds no scores or weights; use path staged or reference, ComputeStages, or leave the stages out");
+  }
+  internal::Problem problem;
+  internal::Results results;
+  if (Status status = internal::Bind(plan.shape, plan.params, plan.scale, inputs, outputs, &problem, &results); !status.ok()) return status;
+  switch (plan.exec.path) {
+    case Path::kFused: internal::RunFused(problem, *plan.kernels, plan.exec, plan.threads, workspace.data(), &results); break;
+    case Path::kStaged: internal::RunStaged(problem, plan.exec, plan.threads, workspace.data(), &results); break;
+    case Path::kReference: internal::RunReference(problem, plan.exec, plan.threads, workspace.data(), &results); break;
+  }
+  if (plan.exec.stop_token.stop_requested()) return Status::Failure(ErrorCode::kCancelled, "stopped on request; outputs are unspecified");
+  if (outputs.empty_rows != nullptr) *outputs.empty_rows = results.empty_rows;
+  return {};
+}
+
+}  // namespace regard

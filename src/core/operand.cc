@@ -1,0 +1,36 @@
+#include "core/operand.h"
+
+#include <algorithm>
+
+#include "core/copy.h"
+#include "core/parallel_for.h"
+#include "core/scratch.h"
+
+namespace regard::internal {
+
+bool IsFloatOperand(const View4& view, std::int64_t last_dim) {
+  return view.dtype == DType::kF32 && (view.stride[3] == 1 || last_dim <= 1);
+}
+
+std::int64_t OperandCopySize(DType dtype, bool strided_dim, std::int64_t batch, std::int64_t heads, std::int64_t length, std::int64_t dim) {
+  return dtype == DType::kF32 && !strided_dim ? 0 : SaturatingProduct(batch, heads, length, dim);
+}
+
+FloatOperand MakeFloatOperand(const View4& view, const std::int64_t dims[4], float* copy, int threads) {
+  if (IsFloatOperand(view, dims[3])) {
+    return {static_cast<const float*>(view.data), {view.stride[0], view.stride[1], view.stride[2], 1}};
+  }
+  const FloatOperand result{copy, {dims[1] * dims[2] * dims[3], dims[2] * dims[3], dims[3], 1}};
+  const auto item = static_cast<std::int64_t>(ItemSize(view.dtype));
+  const std::int64_t rows_per_task = std::max<std::int64_t>(1, 65536 / std::max<std::int64_t>(dims[3], 1));  // a quarter of an L2
+  const std::int64_t rows = dims[0] * dims[1] * dims[2];
+  ParallelFor(threads, (rows + rows_per_task - 1) / rows_per_task, [&](std::int64_t task, int) {
+    for (std::int64_t row = task * rows_per_task; row < std::min(rows, (task + 1) * rows_per_task); ++row) {
+      const std::int64_t t = row % dims[2], h = row / dims[2] % dims[1], b = row / dims[2] / dims[1];
+      LoadRow(static_cast<const char*>(view.data) + view.Offset(b, h, t, 0) * item, view.dtype, view.stride[3], dims[3], copy + row * dims[3]);
+    }
+  });
+  return result;
+}
+
+}  // namespace regard::internal

@@ -1,0 +1,28 @@
+// q, k and v (and a bias) as the accelerated paths want them: f32 with unit stride along the last axis. Tensors that are so already are
+// used where they lie; others are copied into the workspace once a run.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/problem.h"
+
+namespace regard::internal {
+
+struct FloatOperand {
+  const float* data = nullptr;
+  std::int64_t stride[4] = {};  // in floats; the last is 1
+
+  const float* Row(std::int64_t b, std::int64_t h, std::int64_t t) const { return data + b * stride[0] + h * stride[1] + t * stride[2]; }
+};
+
+/// Whether a view with `last_dim` elements along dim can be used where it lies.
+bool IsFloatOperand(const View4& view, std::int64_t last_dim);
+
+/// Floats of workspace that a copy takes: 0 for what is used in place.
+std::int64_t OperandCopySize(DType dtype, bool strided_dim, std::int64_t batch, std::int64_t heads, std::int64_t length, std::int64_t dim);
+
+/// The view itself, or its copy made in `copy` (rows spread over threads).
+FloatOperand MakeFloatOperand(const View4& view, const std::int64_t dims[4], float* copy, int threads);
+
+}  // namespace regard::internal

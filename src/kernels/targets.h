@@ -1,0 +1,30 @@
+// Which instruction-set targets the room compiles. Include first in every file of the room that includes Highway, so that all
+// of them agree.
+//
+// Left out: SSSE3 (SSE4 is as old in practice), AVX3_DL (its additions serve no f32 kernel), and the targets whose vector length
+// is unknown to the compiler, since accumulators live in arrays of vectors.
+#pragma once
+
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_AVX3_DL | HWY_RVV | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
+
+#include <cstddef>
+#include <cstdint>
+
+#include "hwy/targets.h"
+#include "src/kernels/kernels.h"
+
+namespace regard::internal {
+
+/// Where Highway's dispatch tables keep the entry of one target: a bit out of HWY_TARGETS.
+inline std::size_t DispatchIndex(std::int64_t target) {
+  hwy::ChosenTarget chosen;  // local: nothing is switched for anybody else
+  chosen.Update(target);
+  return chosen.GetIndex();
+}
+
+/// What each kernel file contributes to the table of one target.
+void AddPrefillF32(std::int64_t target, KernelTable& table);
+void AddDecodeF32(std::int64_t target, KernelTable& table);
+void AddMachineLimits(std::int64_t target, KernelTable& table);
+
+}  // namespace regard::internal

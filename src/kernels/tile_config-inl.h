@@ -1,0 +1,50 @@
+// Tile sizes per target: the only place that compares HWY_TARGET.
+#if defined(REGARD_KERNELS_TILE_CONFIG_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef REGARD_KERNELS_TILE_CONFIG_INL_H_
+#undef REGARD_KERNELS_TILE_CONFIG_INL_H_
+#else
+#define REGARD_KERNELS_TILE_CONFIG_INL_H_
+#endif
+
+#include "hwy/highway.h"
+
+// A target with one lane has no 128-bit blocks to shuffle.
+#undef REGARD_HAVE_BLOCKS
+#define REGARD_HAVE_BLOCKS (HWY_TARGET != HWY_SCALAR)
+
+HWY_BEFORE_NAMESPACE();
+namespace regard::internal::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using DF = hn::ScalableTag<float>;
+using DI = hn::ScalableTag<std::int32_t>;
+using DU = hn::ScalableTag<std::uint32_t>;
+using VF = hn::Vec<DF>;
+using VI = hn::Vec<DI>;
+using VU = hn::Vec<DU>;
+using MF = hn::Mask<DF>;
+
+inline constexpr int kLanes = static_cast<int>(hn::MaxLanes(DF()));
+
+// A prefill tile is kQueryVectors vectors of queries by kKeyTile keys. It holds kQueryVectors · kKeyTile accumulators plus
+// kQueryVectors loaded vectors plus one broadcast, which must fit the register file: 16 + 4 + 1 of 32 with AVX-512,
+// 12 + 3 + 1 of 16 otherwise. On Zen 4 neighbouring shapes (3×8, 6×4, 2×8) were within 1.5 points on AVX-512; on AVX2 2×4 lost 4
+// points and 3×8 spilled and lost 25.
+#if HWY_TARGET == HWY_AVX3
+inline constexpr int kQueryVectors = 4;
+#else
+inline constexpr int kQueryVectors = 3;
+#endif
+inline constexpr int kKeyTile = 4;
+
+// Keys per block: weights of one query tile (kQueryRows · kKeyBlock · 4 bytes, 32 KB with AVX-512) stay in the first two cache
+// levels. 64, 128 and 256 measured alike. Part of the result's definition: sums are taken per block.
+inline constexpr int kKeyBlock = 128;
+
+inline constexpr int kQueryRows = kQueryVectors * kLanes;
+static_assert(kQueryRows <= 64, "visibility keeps one bit per row in a 64-bit word");
+
+}  // namespace regard::internal::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target guard
