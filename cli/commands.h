@@ -1,0 +1,13 @@
+// The verbs. Each parses nothing and computes little: it loads the problem, calls the library, prints. Errors are thrown.
+#pragma once
+
+#include "cli/options.h"
+#include "cli/streams.h"
+
+namespace regard::cli {
+
+ExitStatus RunCommand(const Options& options, Streams& streams);      // cmd_run.cc
+ExitStatus ExplainCommand(const Options& options, Streams& streams);  // cmd_explain.cc
+ExitStatus InfoCommand(const Options& options, Streams& streams);     // cmd_info.cc
+
+}  // namespace regard::cli

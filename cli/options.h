@@ -1,0 +1,60 @@
+// What the command line says. One list of options (options.cc) gives the flags of every command, their help and their parsing.
+//
+//     regard::cli::Options options = regard::cli::ParseCommandLine(argc, argv);
+//     // options.command is "run", …: main.cc calls the verb
+//
+// A flag known from elsewhere (--is-causal, --softcap, …) is refused with regard's spelling and any change of meaning.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "regard/attention.h"
+#include "regard/problem.h"
+
+namespace regard::cli {
+
+/// How the command ends. The one place that maps errors to it is ExitStatusOf in main.cc.
+enum class ExitStatus : int {
+  kDone = 0,
+  kUsage = 1,          // the command line cannot be understood
+  kBadInput = 2,       // a file, or a value in it or in a flag
+  kDifference = 3,     // `check` found one
+  kPathsDisagree = 4,  // regard's own paths differ by more than their bounds
+  kFailed = 5,         // internal, or out of memory
+  kInterrupted = 130,
+};
+
+/// Thrown for command lines that cannot be understood.
+class UsageError : public std::runtime_error {
+  using runtime_error::runtime_error;
+};
+
+struct Options {
+  std::string command;               // "run", "explain", "info"
+  std::vector<std::string> sources;  // IN …
+  io::ProblemOptions problem;
+
+  std::optional<Path> path;  // --path; also in exec
+  ExecOptions exec;          // path, isa, threads; the stop token is set by main
+
+  std::string output;             // -o
+  std::vector<std::string> save;  // --save; empty: the command's default
+  bool json = false;
+  io::Selection batch, head, row;
+  std::optional<int> dim;  // --dim: softmax along another axis; negative counts from the end
+  std::uint64_t max_memory = std::uint64_t{1} << 30;
+
+  std::string text;  // not empty: print this instead of running (--help, --version)
+};
+
+/// Throws UsageError.
+Options ParseCommandLine(int argc, const char* const* argv);
+
+/// "512MiB", "2G", "1.5e9", "1000": K, M, G, T are powers of 1024, with or without iB or B. Throws UsageError naming `flag`.
+std::uint64_t ParseSize(const std::string& flag, const std::string& text);
+
+}  // namespace regard::cli

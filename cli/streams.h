@@ -1,0 +1,45 @@
+// Where the command's words go: results to standard output, notes and progress to standard error.
+//
+// Standard output is collected and checked: a full disk or a closed pipe is noticed and becomes an Error, so that the command
+// cannot claim success for results nobody received.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace regard::cli {
+
+class Streams {
+ public:
+  Streams();
+  Streams(const Streams&) = delete;
+  Streams& operator=(const Streams&) = delete;
+
+  /// Results. Throws Error kIo when standard output refuses them.
+  void Print(std::string_view text);
+  /// Sends what Print collected; throws likewise. main calls it at the end.
+  void Flush();
+  /// Whether anything has been printed.
+  bool printed() const { return printed_; }
+
+  /// One line on standard error: `regard: note: …`.
+  void Note(std::string_view line);
+  /// A fraction done, on one line of standard error that is rewritten; only if that is a terminal, and not before half a second.
+  void Progress(double fraction);
+  /// Removes the progress line.
+  void EndProgress();
+
+  /// Of standard output, when it is a terminal.
+  bool is_terminal() const { return is_terminal_; }
+  int width() const { return width_; }     // columns; 80 when not a terminal
+  bool colors() const { return colors_; }  // 24-bit: a terminal, COLORTERM says truecolor or 24bit, NO_COLOR is not set
+
+ private:
+  std::string buffer_;
+  bool printed_ = false;
+  bool is_terminal_ = false, colors_ = false, progress_shown_ = false, errors_to_terminal_ = false;
+  int width_ = 80;
+  double start_ = 0, last_ = 0;  // seconds, for Progress
+};
+
+}  // namespace regard::cli
