@@ -198,7 +198,7 @@ Status BindLengths(const AttentionParams& params, const Inputs& in, Problem* p) 
   if (offset.per_sequence() && !(s = BindIndex("q_offset", offset.per_sequence(), p->batch, -1, &p->q_offset)).ok()) return s;
   p->q_offset_from_kv_lens = kv_lens && !offset.is_stated();
   for (std::int64_t b = 0; b < (p->q_offset.data != nullptr ? p->batch : 1); ++b) {
-    if (p->batch > 0 && std::abs(p->QOffset(b)) > kMaxOffset) {
+    if (p->batch > 0 && (p->QOffset(b) < -kMaxOffset || p->QOffset(b) > kMaxOffset)) {
       return Status::Failure(kInvalidArgument, "q_offset: %" PRId64 " is beyond ±2^60; give the number of keys before query 0", p->QOffset(b));
     }
   }

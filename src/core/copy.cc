@@ -1,7 +1,10 @@
 #include "core/copy.h"
 
+#include <algorithm>
 #include <cassert>
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 namespace regard::internal {
 namespace {
@@ -51,6 +54,16 @@ void LoadRow(const void* data, DType dtype, std::int64_t stride, std::int64_t co
       return;
     default:
       for (std::int64_t i = 0; i < count; ++i) to[i] = static_cast<float>(LoadDouble(data, dtype, i * stride));
+  }
+}
+
+void LoadBiasRow(const void* data, DType dtype, std::int64_t stride, std::int64_t count, float* to) {
+  if (dtype != DType::kF64) return LoadRow(data, dtype, stride, count, to);
+  constexpr double kLargest = std::numeric_limits<float>::max();
+  const double* const from = static_cast<const double*>(data);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const double value = from[i * stride];
+    to[i] = static_cast<float>(std::isfinite(value) ? std::clamp(value, -kLargest, kLargest) : value);
   }
 }
 

@@ -15,6 +15,8 @@ void RunControl::TaskDone() {
   if (!exec_.on_progress) return;
   std::lock_guard lock(mutex_);
   ++done_;
+  // At most a thousand calls a run: tasks may be as short as one query.
+  if (done_ * 1000 / total_tasks_ == (done_ - 1) * 1000 / total_tasks_) return;
   exec_.on_progress(static_cast<double>(done_) / static_cast<double>(total_tasks_));
 }
 
