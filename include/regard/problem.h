@@ -1,9 +1,10 @@
 // An attention problem out of files: which array is what, in which layout, under which rules. Part of regard::tools.
 //
 //     regard::io::Problem p = regard::io::LoadProblem({"layer3.npz"}, {.causal = true});
-//     std::puts(p.reading.c_str());                               // read as batch 2, heads 3, tokens 4, dim 8; causal; scale
-//     1/√8 regard::AttentionResult r = regard::Attention(p.q, p.k, p.v, p.params); regard::io::WriteNpz("out.npz", {{.name =
-//     "context", .tensor = p.ToFileShape("context", r.context)}});
+//     std::puts(p.reading.c_str());   // read as batch 2, heads 3, tokens 4, dim 8; causal; scale 1/√8
+//     regard::AttentionResult r = regard::Attention(p.q, p.k, p.v, p.params);
+//     regard::Tensor context = p.ToFileShape("context", r.context);
+//     regard::io::WriteNpz("out.npz", {{.name = "context", .tensor = context}});
 //
 // Sources. Each is a file that io.h can open, or `name=file` to say what its one array is (`q=q.npy`, `v=v.bin:f32:12x128x64`).
 // Several add up; two arrays for one name are an error. Keys, with other libraries' names for them (upper and lower case as
