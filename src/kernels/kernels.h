@@ -15,6 +15,8 @@
 namespace regard::internal {
 
 /// Keys and values of one kv head: k [kv_len, head_dim], v [kv_len, v_dim]. Unit stride along dim, any row stride, no alignment.
+/// Key 0 is the origin of the tile grid and so takes part in a row's bits: for packed sequences pass pointers to the sequence's own
+/// first key. All kv_len rows must be readable, also those nobody sees; what they hold does not matter.
 struct KvHead {
   const float* k;
   std::int64_t k_stride;
@@ -26,43 +28,55 @@ struct KvHead {
 /// What all rows of a call share.
 struct RowOptions {
   float scale;
-  float soft_cap;                 // 0 is off
-  std::int64_t mask_key_stride;   // in bytes; 0 when one value serves all keys
-  std::int64_t bias_key_stride;   // in floats
+  float soft_cap;                // 0 is off
+  std::int64_t mask_key_stride;  // in bytes; 0 when one value serves all keys
+  std::int64_t bias_key_stride;  // in floats
   bool has_mask, has_bias, has_alibi;
 };
 
 /// One query row.
 struct QueryRow {
-  const float* q;              // [head_dim]
-  float* context;              // [v_dim], unit stride
-  float* lse;                  // one value, natural log; null when not wanted
-  std::int64_t key_begin;      // visible keys lie in [key_begin, key_end); key_begin ≤ key_end, both in 0…kv_len
+  const float* q;          // [head_dim]
+  float* context;          // [v_dim], unit stride
+  float* lse;              // one value, natural log; null when not wanted
+  std::int64_t key_begin;  // visible keys lie in [key_begin, key_end); key_begin ≤ key_end, both in 0…kv_len
   std::int64_t key_end;
-  std::int64_t position;       // where the query stands on the key axis: ALiBi's distance is |position − j|
-  float alibi_slope;           // natural units
-  float sink;                  // −inf is none
-  const std::uint8_t* mask;    // [kv_len] by mask_key_stride, nonzero = visible
-  const float* bias;           // [kv_len] by bias_key_stride; −inf = not visible
+  std::int64_t position;     // where the query stands on the key axis: ALiBi's distance is |position − j|
+  float alibi_slope;         // natural units
+  float sink;                // −inf is none
+  const std::uint8_t* mask;  // [kv_len] by mask_key_stride, nonzero = visible
+  const float* bias;         // [kv_len] by bias_key_stride; −inf = not visible
 };
 
-/// The online-softmax state of one row over some keys, unnormalised: weights sum to row_sum at reference row_ref (log2 units).
-/// Identity is (−inf, 0, 0). acc [v_dim] is elsewhere. See core/attention_state.h for the merge.
+/// The kernels of one target. All are noexcept in effect, allocate nothing, and keep nothing between calls. A row's bits depend on its
+/// own q, options and visible keys, on kv's lengths and dims, on the target and on which kernel ran: never on the other rows of the
+/// call, their number or order, nor on strides and alignment. NaN results are NaN for sure, though their payloads may differ.
 struct KernelTable {
   const char* target;  // "AVX3"
 
   /// Rows in lanes: for many rows that share keys. Writes context and lse of each row, sink included; returns how many rows saw no key.
-  /// scratch: PrefillScratchBytes(head_dim, v_dim), 64-byte aligned, private to the thread.
-  std::int64_t (*prefill)(const KvHead& kv, const RowOptions& options, const QueryRow* rows, std::int64_t num_rows, void* scratch);
+  /// scratch: prefill_scratch_bytes(head_dim, v_dim), 64-byte aligned, private to the thread.
+  std::int64_t (*prefill)(const KvHead& kv, const RowOptions& options, const QueryRow* rows, std::int64_t num_rows,
+                          void* scratch);
   std::size_t (*prefill_scratch_bytes)(std::int64_t head_dim, std::int64_t v_dim);
 
   /// Keys in lanes, each K and V row read once for all rows: for few rows (≤ kMaxDecodeRows) against many keys, over keys
-  /// [first_key, last_key) only. Adds nothing to context: writes each row's state, to be merged over splits and finished by the caller.
-  /// row_ref, row_sum [num_rows]; acc [num_rows, acc_stride]; saw_key [num_rows] set to 1 where any key was visible.
+  /// [first_key, last_key) only. Adds nothing to context: writes each row's online-softmax state, to be merged over splits and finished
+  /// by the caller: weights sum to row_sum at reference row_ref (log2 units), acc = weights · v, unnormalised. Identity: (−inf, 0, 0).
+  /// row_ref, row_sum [num_rows]; acc [num_rows, acc_stride]; saw_key [num_rows], 1 where any key was visible, else 0. Keys are taken
+  /// 16 at a time on a grid from key 0; splits at multiples of 16 are the fast ones. sink, context and lse of the rows are not used.
+  /// scratch: decode_scratch_bytes(head_dim, v_dim), 64-byte aligned, private to the thread.
   void (*decode)(const KvHead& kv, const RowOptions& options, const QueryRow* rows, std::int64_t num_rows, std::int64_t first_key,
-                 std::int64_t last_key, float* row_ref, float* row_sum, float* acc, std::int64_t acc_stride, std::uint8_t* saw_key,
-                 void* scratch);
+                 std::int64_t last_key, float* row_ref, float* row_sum, float* acc, std::int64_t acc_stride,
+                 std::uint8_t* saw_key, void* scratch);
   std::size_t (*decode_scratch_bytes)(std::int64_t head_dim, std::int64_t v_dim);
+
+  /// For measuring what the machine can do. Both return a value only so that the work is not optimised away.
+  /// peak_flops: steps times peak_flops_per_step floating-point operations in independent multiply-add chains in registers.
+  std::int64_t peak_flops_per_step;
+  float (*peak_flops)(std::int64_t steps);
+  /// Reads bytes from 64-byte aligned data once, in ascending order.
+  float (*read_bytes)(const void* data, std::size_t bytes);
 };
 
 inline constexpr std::int64_t kMaxDecodeRows = 16;

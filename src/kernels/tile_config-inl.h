@@ -12,6 +12,10 @@
 #undef REGARD_HAVE_BLOCKS
 #define REGARD_HAVE_BLOCKS (HWY_TARGET != HWY_SCALAR)
 
+// Arrays of vectors stay in registers when every loop over them is unrolled whole.
+#undef REGARD_UNROLL
+#define REGARD_UNROLL _Pragma("GCC unroll 16")
+
 HWY_BEFORE_NAMESPACE();
 namespace regard::internal::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
@@ -40,6 +44,19 @@ inline constexpr int kKeyTile = 4;
 // Keys per block: weights of one query tile (kQueryRows · kKeyBlock · 4 bytes, 32 KB with AVX-512) stay in the first two cache
 // levels. 64, 128 and 256 measured alike. Part of the result's definition: sums are taken per block.
 inline constexpr int kKeyBlock = 128;
+
+// Keys per decode sub-block. Its k and v rows, each read in one run, take turns: 32, 64 and 128 keys gave 62, 68 and 80 % of the read
+// bandwidth where 16 gave 90.
+inline constexpr int kSubBlock = 16;
+
+// Decode rows that share one pass over the keys, and columns (in vectors) of one pass over the values, for two rows: 2 · 8
+// accumulators of 32 registers with AVX-512, 2 · 4 of 16 otherwise.
+inline constexpr int kDecodeTileRows = 4;
+#if HWY_TARGET == HWY_AVX3
+inline constexpr int kDecodeColumnVectors = 8;
+#else
+inline constexpr int kDecodeColumnVectors = 4;
+#endif
 
 inline constexpr int kQueryRows = kQueryVectors * kLanes;
 static_assert(kQueryRows <= 64, "visibility keeps one bit per row in a 64-bit word");

@@ -1,0 +1,352 @@
+// Fused attention for few query rows, f32 in, f32 accumulate.
+// Computes   the online-softmax state of each row over keys [first_key, last_key): acc = weights v, row_sum, row_ref. Splits of the keys
+//            are merged and finished by the caller.
+// Shapes     up to kMaxDecodeRows rows of q [head_dim] against k [kv_len, head_dim], v [kv_len, v_dim] -> acc [rows, v_dim].
+// Method     The keys in sub-blocks of kSubBlock, on a grid from key 0. All rows share each row of k and v: it comes from memory once.
+//            per sub-block: s = q k, one key row after the other, all query rows on each; sums across lanes for all keys together
+//                           s = s + options − row_ref, keys in lanes; where s > threshold: move row_ref, rescale the row
+//                           p = exp2(s); row_sum += p, per lane; acc += (p v summed over the sub-block from 0)
+// Numerics   as fused_prefill_f32.cc; the two do not share bits, since they sum in different orders.
+// Cost       bound by reading k and v: kSubBlock · (head_dim + v_dim) floats per sub-block, in ascending addresses. Order decides:
+//            four key rows in lock-step fell to a third of the read bandwidth, v in two column halves to two thirds, sub-blocks of
+//            64 keys lost a quarter, and software prefetch lost as much.
+// Requires   plan-validated sizes, dims >= 1, no aliasing. noexcept, no allocation; scratch by DecodeScratchBytes.
+// Dispatch   exported once below.
+// See        fused_decode_f32_test.cc, `regard bench` rows decode.
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "src/kernels/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "src/kernels/fused_decode_f32.cc"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+//
+#include "src/kernels/exp2-inl.h"
+#include "src/kernels/key_lanes-inl.h"
+#include "src/kernels/query_block-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace regard::internal::HWY_NAMESPACE {
+
+/// One query row and its state.
+struct DecodeRow {
+  const QueryRow* row;
+  float* q;               // [Padded(head_dim)], scaled, zeros behind
+  float* acc;             // [Padded(v_dim)]
+  float neg_ref;          // −row_ref
+  float threshold;        // −inf before the first finite score
+  std::uint32_t visible;  // in the present sub-block, one bit per key
+  bool saw_key;
+  alignas(64) float row_sum[kLanes];
+  alignas(64) float scores[kSubBlock];  // then weights
+};
+
+struct DecodeScratch {
+  DecodeRow rows[kMaxDecodeRows];
+  alignas(64) float partial[kDecodeTileRows * kSubBlock * kLanes];  // lane sums of q k, before they are summed across
+  alignas(64) float k_tail[kSubBlock * kLanes];                     // the last head_dim % kLanes elements, zeros behind
+  alignas(64) float v_tail[kSubBlock * kLanes];
+};
+
+/// What is the same for all sub-blocks of a call.
+struct DecodeCall {
+  CallConstants constants;
+  std::int64_t first_key, last_key;
+  int num_rows;
+};
+
+/// Keys [begin, end) of the sub-block at first_key are at work.
+struct SubBlock {
+  std::int64_t first_key;
+  int begin, end;
+};
+
+/// Sets each row's visible keys and narrows the sub-block to those some row sees. Returns false if there are none.
+HWY_INLINE bool SetVisible(const DecodeCall& call, DecodeRow* rows, SubBlock& at) {
+  const RowOptions& options = call.constants.options;
+  std::uint32_t any = 0;
+  for (int r = 0; r < call.num_rows; ++r) {
+    const QueryRow& row = *rows[r].row;
+    const auto in_block = [&](std::int64_t key) {
+      return static_cast<int>(std::clamp<std::int64_t>(key - at.first_key, 0, kSubBlock));
+    };
+    const int begin = in_block(std::max(row.key_begin, call.first_key));
+    const int end = in_block(std::min(row.key_end, call.last_key));
+    std::uint32_t visible = begin < end ? (1u << end) - (1u << begin) : 0;
+    if (options.has_mask && visible != 0) {
+      const std::uint8_t* mask = row.mask + at.first_key * options.mask_key_stride;
+      for (int k = begin; k < end; ++k) visible &= ~(std::uint32_t{mask[k * options.mask_key_stride] == 0} << k);
+    }
+    if (options.has_bias && visible != 0) {
+      const float* bias = row.bias + at.first_key * options.bias_key_stride;
+      for (int k = begin; k < end; ++k) visible &= ~(std::uint32_t{bias[k * options.bias_key_stride] == -kInf} << k);
+    }
+    rows[r].visible = visible;
+    rows[r].saw_key |= visible != 0;
+    any |= visible;
+  }
+  if (any == 0) return false;
+  at.begin = static_cast<int>(hwy::Num0BitsBelowLS1Bit_Nonzero32(any));
+  at.end = 64 - static_cast<int>(hwy::Num0BitsAboveMS1Bit_Nonzero64(any));
+  return true;
+}
+
+/// Soft cap, bias and ALiBi on one row's scores; all keys of the sub-block, whether visible or not.
+HWY_INLINE void ApplyOptions(const DecodeCall& call, const SubBlock& at, DecodeRow& row) {
+  const DF d;
+  const RowOptions& options = call.constants.options;
+  if (options.soft_cap > 0) {
+    for (int k = 0; k < kSubBlock; k += kLanes) {
+      hn::Store(hn::Mul(TanhOfScaled(hn::Load(d, row.scores + k)), hn::Set(d, call.constants.cap_log2)), d, row.scores + k);
+    }
+  }
+  if (options.has_bias) {
+    const float* bias = row.row->bias + at.first_key * options.bias_key_stride;
+    for (int k = at.begin; k < at.end; ++k) row.scores[k] += static_cast<float>(kLog2E) * bias[k * options.bias_key_stride];
+  }
+  if (options.has_alibi) {
+    const float from_block = static_cast<float>(row.row->position - at.first_key);
+    const VF neg_slope = hn::Set(d, static_cast<float>(-kLog2E * row.row->alibi_slope));
+    for (int k = 0; k < kSubBlock; k += kLanes) {
+      const VF distance = hn::Abs(hn::Sub(hn::Set(d, from_block), hn::Iota(d, static_cast<float>(k))));
+      hn::Store(hn::MulAdd(neg_slope, distance, hn::Load(d, row.scores + k)), d, row.scores + k);
+    }
+  }
+}
+
+/// Moves the row's reference to the largest of its scores, which are relative to the old one. NaN or +inf poisons row_sum.
+HWY_NOINLINE void MoveReference(std::int64_t v_dim, DecodeRow& row) {
+  const DF d;
+  float largest = -kInf;
+  for (int k = 0; k < kSubBlock; ++k) {
+    if (!(row.scores[k] < kInf)) {
+      row.row_sum[0] = std::numeric_limits<float>::quiet_NaN();
+      row.scores[k] = -kInf;
+    }
+    largest = std::max(largest, row.scores[k]);
+  }
+  if (!(largest > row.threshold)) return;
+  const float new_neg_ref = row.neg_ref - largest;
+  const float delta = row.neg_ref - new_neg_ref;
+  for (int k = 0; k < kSubBlock; ++k) row.scores[k] -= delta;
+  if (row.threshold != -kInf) {  // without a reference nothing has been summed yet
+    const VF factor = Exp2(hn::Set(d, -delta));
+    hn::Store(hn::Mul(hn::Load(d, row.row_sum), factor), d, row.row_sum);
+    for (std::int64_t c = 0; c < Padded(v_dim); c += kLanes) hn::Store(hn::Mul(hn::Load(d, row.acc + c), factor), d, row.acc + c);
+  }
+  row.neg_ref = new_neg_ref;
+  row.threshold = kRescaleThreshold;
+}
+
+/// Scores of one row become weights.
+HWY_INLINE void SoftmaxRow(const DecodeCall& call, const SubBlock& at, DecodeRow& row) {
+  const DF d;
+  const DU du;
+  const RowOptions& options = call.constants.options;
+  if (options.soft_cap > 0 || options.has_bias || options.has_alibi) ApplyOptions(call, at, row);
+  const VF neg_ref = hn::Set(d, row.neg_ref);
+  const VF threshold = hn::Set(d, row.threshold);
+  const VU bits = hn::Set(du, row.visible);
+  VF s[kSubBlock / kLanes];
+  MF calm = hn::Eq(threshold, threshold);
+  REGARD_UNROLL for (int i = 0; i < kSubBlock / kLanes; ++i) {
+    const VU bit = hn::Shl(hn::Set(du, 1u), hn::Iota(du, static_cast<std::uint32_t>(i * kLanes)));
+    const MF visible = hn::RebindMask(d, hn::TestBit(bits, bit));
+    s[i] = hn::IfThenElse(visible, hn::Add(hn::Load(d, row.scores + i * kLanes), neg_ref), hn::Set(d, -kInf));
+    calm = hn::And(calm, hn::Le(s[i], threshold));
+  }
+  if (HWY_UNLIKELY(!hn::AllTrue(d, calm))) {
+    REGARD_UNROLL for (int i = 0; i < kSubBlock / kLanes; ++i) hn::Store(s[i], d, row.scores + i * kLanes);
+    MoveReference(call.constants.kv.v_dim, row);
+    REGARD_UNROLL for (int i = 0; i < kSubBlock / kLanes; ++i) s[i] = hn::Load(d, row.scores + i * kLanes);
+  }
+  VF sum = hn::Load(d, row.row_sum);
+  REGARD_UNROLL for (int i = 0; i < kSubBlock / kLanes; ++i) {
+    const VF p = Exp2(s[i]);
+    hn::Store(p, d, row.scores + i * kLanes);
+    sum = hn::Add(sum, p);
+  }
+  hn::Store(sum, d, row.row_sum);
+}
+
+/// partial[r][key] = lane sums of q k for NR rows and the keys of the sub-block.
+template <int NR>
+HWY_INLINE void MultiplyKeys(const DecodeCall& call, const SubBlock& at, const DecodeRow* rows, DecodeScratch& scratch) {
+  const DF d;
+  const KvHead& kv = call.constants.kv;
+  const std::int64_t whole = kv.head_dim / kLanes * kLanes;
+  const float* HWY_RESTRICT q[NR];
+  REGARD_UNROLL for (int r = 0; r < NR; ++r) q[r] = rows[r].q;
+  for (int key = at.begin; key < at.end; ++key) {
+    const float* HWY_RESTRICT k = kv.k + (at.first_key + key) * kv.k_stride;
+    VF sum[NR];
+    REGARD_UNROLL for (int r = 0; r < NR; ++r) sum[r] = hn::Zero(d);
+    for (std::int64_t i = 0; i < whole; i += kLanes) {
+      const VF ki = hn::LoadU(d, k + i);
+      REGARD_UNROLL for (int r = 0; r < NR; ++r) sum[r] = hn::MulAdd(hn::Load(d, q[r] + i), ki, sum[r]);
+    }
+    if (whole < kv.head_dim) {
+      const VF ki = hn::Load(d, scratch.k_tail + key * kLanes);
+      REGARD_UNROLL for (int r = 0; r < NR; ++r) sum[r] = hn::MulAdd(hn::Load(d, q[r] + whole), ki, sum[r]);
+    }
+    REGARD_UNROLL for (int r = 0; r < NR; ++r) hn::Store(sum[r], d, scratch.partial + (r * kSubBlock + key) * kLanes);
+  }
+}
+
+/// rows[r].acc[0…NV vectors) += Σ weights · v over the sub-block. kCare: each row touches only the values it may see.
+template <int NR, int NV, bool kCare>
+HWY_INLINE void MultiplyValues(const SubBlock& at, const float* HWY_RESTRICT v, std::int64_t v_stride, DecodeRow* rows,
+                               std::int64_t column) {
+  const DF d;
+  VF acc[NR][NV];
+  REGARD_UNROLL for (int r = 0; r < NR; ++r) { REGARD_UNROLL for (int i = 0; i < NV; ++i) acc[r][i] = hn::Zero(d); }
+  for (int key = at.begin; key < at.end; ++key) {
+    if constexpr (kCare) {
+      static_assert(NR == 1);
+      if ((rows[0].visible >> key & 1) == 0) continue;
+    }
+    VF p[NR];
+    REGARD_UNROLL for (int r = 0; r < NR; ++r) p[r] = hn::Set(d, rows[r].scores[key]);
+    REGARD_UNROLL for (int i = 0; i < NV; ++i) {
+      const VF vi = hn::LoadU(d, v + key * v_stride + i * kLanes);
+      REGARD_UNROLL for (int r = 0; r < NR; ++r) acc[r][i] = hn::MulAdd(p[r], vi, acc[r][i]);
+    }
+  }
+  REGARD_UNROLL for (int r = 0; r < NR; ++r) {
+    REGARD_UNROLL for (int i = 0; i < NV; ++i) {
+      float* to = rows[r].acc + column + i * kLanes;
+      hn::Store(hn::Add(hn::Load(d, to), acc[r][i]), d, to);
+    }
+  }
+}
+
+/// All columns for NR rows.
+template <int NR, bool kCare>
+HWY_NOINLINE void MultiplyValueRows(const DecodeCall& call, const SubBlock& at, DecodeRow* rows, const DecodeScratch& scratch) {
+  const KvHead& kv = call.constants.kv;
+  const float* v = kv.v + at.first_key * kv.v_stride;
+  std::int64_t column = 0;
+  for (; column + kDecodeColumnVectors * kLanes <= kv.v_dim; column += kDecodeColumnVectors * kLanes) {
+    MultiplyValues<NR, kDecodeColumnVectors, kCare>(at, v + column, kv.v_stride, rows, column);
+  }
+  for (; column + kLanes <= kv.v_dim; column += kLanes) MultiplyValues<NR, 1, kCare>(at, v + column, kv.v_stride, rows, column);
+  if (column < kv.v_dim) MultiplyValues<NR, 1, kCare>(at, scratch.v_tail, kLanes, rows, column);
+}
+
+/// The last dim % kLanes elements of each row, zeros behind.
+HWY_INLINE void PackTail(const SubBlock& at, const float* rows, std::int64_t stride, std::int64_t dim, float* tail) {
+  const std::int64_t whole = dim / kLanes * kLanes;
+  for (int key = at.begin; key < at.end; ++key) {
+    for (std::int64_t i = whole; i < dim; ++i) tail[key * kLanes + i - whole] = rows[(at.first_key + key) * stride + i];
+  }
+}
+
+HWY_INLINE bool HasNonFinite(const SubBlock& at, const float* v, std::int64_t stride, std::int64_t v_dim) {
+  const DF d;
+  VF sum = hn::Zero(d);  // of v·0: NaN as soon as a value is not finite
+  float tail = 0.0f;
+  for (int key = at.begin; key < at.end; ++key) {
+    const float* row = v + (at.first_key + key) * stride;
+    std::int64_t c = 0;
+    for (; c + kLanes <= v_dim; c += kLanes) sum = hn::MulAdd(hn::LoadU(d, row + c), hn::Zero(d), sum);
+    for (; c < v_dim; ++c) tail += row[c] * 0.0f;
+  }
+  return !hn::AllTrue(d, hn::Eq(sum, hn::Zero(d))) || tail != 0.0f;
+}
+
+/// Scores of the NR rows from rows on: products, then the sums across lanes.
+template <int NR>
+HWY_NOINLINE void ScoreRows(const DecodeCall& call, const SubBlock& at, DecodeRow* rows, DecodeScratch& scratch) {
+  MultiplyKeys<NR>(call, at, rows, scratch);
+  for (int r = 0; r < NR; ++r) {
+    for (int key = 0; key < kSubBlock; key += kLanes) {
+      hn::Store(SumAcross(scratch.partial + (r * kSubBlock + key) * kLanes), DF(), rows[r].scores + key);
+    }
+  }
+}
+
+HWY_INLINE void AttendSubBlock(const DecodeCall& call, SubBlock at, DecodeScratch& scratch) {
+  const KvHead& kv = call.constants.kv;
+  DecodeRow* rows = scratch.rows;
+  if (!SetVisible(call, rows, at)) return;
+  if (kv.head_dim % kLanes != 0) PackTail(at, kv.k, kv.k_stride, kv.head_dim, scratch.k_tail);
+  int r = 0;
+  for (; r + kDecodeTileRows <= call.num_rows; r += kDecodeTileRows) ScoreRows<kDecodeTileRows>(call, at, rows + r, scratch);
+  for (; r < call.num_rows; ++r) ScoreRows<1>(call, at, rows + r, scratch);
+
+  const std::uint32_t whole = (1u << at.end) - (1u << at.begin);
+  bool all_seen = true;
+  for (r = 0; r < call.num_rows; ++r) {
+    SoftmaxRow(call, at, rows[r]);
+    all_seen &= rows[r].visible == whole;
+  }
+  if (kv.v_dim % kLanes != 0) PackTail(at, kv.v, kv.v_stride, kv.v_dim, scratch.v_tail);
+  r = 0;
+  if (!all_seen && HasNonFinite(at, kv.v, kv.v_stride, kv.v_dim)) {
+    for (; r < call.num_rows; ++r) MultiplyValueRows<1, true>(call, at, rows + r, scratch);
+    return;
+  }
+  for (; r + 2 <= call.num_rows; r += 2) MultiplyValueRows<2, false>(call, at, rows + r, scratch);
+  for (; r < call.num_rows; ++r) MultiplyValueRows<1, false>(call, at, rows + r, scratch);
+}
+
+std::size_t DecodeScratchBytes(std::int64_t head_dim, std::int64_t v_dim) {
+  const std::int64_t floats = kMaxDecodeRows * (Padded(head_dim) + Padded(v_dim));
+  return sizeof(DecodeScratch) + static_cast<std::size_t>(floats) * sizeof(float);
+}
+
+void Decode(const KvHead& kv, const RowOptions& options, const QueryRow* rows, std::int64_t num_rows, std::int64_t first_key,
+            std::int64_t last_key, float* row_ref, float* row_sum, float* acc, std::int64_t acc_stride, std::uint8_t* saw_key,
+            void* memory) {
+  const DecodeCall call = {MakeConstants(kv, options, kTanhPrescale), first_key, last_key, static_cast<int>(num_rows)};
+  DecodeScratch& scratch = *new (memory) DecodeScratch;
+  std::fill(std::begin(scratch.partial), std::end(scratch.partial), 0.0f);
+  std::fill(std::begin(scratch.k_tail), std::end(scratch.k_tail), 0.0f);
+  std::fill(std::begin(scratch.v_tail), std::end(scratch.v_tail), 0.0f);
+  float* floats = reinterpret_cast<float*>(static_cast<std::uint8_t*>(memory) + sizeof(DecodeScratch));
+  for (int r = 0; r < call.num_rows; ++r) {
+    DecodeRow& row = scratch.rows[r];
+    row.row = rows + r;
+    row.q = std::exchange(floats, floats + Padded(kv.head_dim));
+    row.acc = std::exchange(floats, floats + Padded(kv.v_dim));
+    row.neg_ref = 0.0f;
+    row.threshold = -kInf;
+    row.saw_key = false;
+    std::fill(std::begin(row.row_sum), std::end(row.row_sum), 0.0f);
+    for (std::int64_t i = 0; i < Padded(kv.head_dim); ++i)
+      row.q[i] = i < kv.head_dim ? call.constants.q_factor * rows[r].q[i] : 0.0f;
+    std::fill_n(row.acc, Padded(kv.v_dim), 0.0f);
+  }
+  for (std::int64_t key = first_key / kSubBlock * kSubBlock; key < last_key; key += kSubBlock) {
+    AttendSubBlock(call, {key, 0, kSubBlock}, scratch);
+  }
+  for (int r = 0; r < call.num_rows; ++r) {
+    const DecodeRow& row = scratch.rows[r];
+    float sum = 0.0f;
+    for (const float lane : row.row_sum) sum += lane;
+    row_sum[r] = sum;
+    row_ref[r] = row.threshold == -kInf ? -kInf : -row.neg_ref;
+    saw_key[r] = row.saw_key;
+    for (std::int64_t c = 0; c < kv.v_dim; ++c) acc[r * acc_stride + c] = row.acc[c] + 0.0f;  // −0 becomes +0
+  }
+}
+
+}  // namespace regard::internal::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace regard::internal {
+
+HWY_EXPORT(Decode);
+HWY_EXPORT(DecodeScratchBytes);
+
+void AddDecodeF32(std::int64_t target, KernelTable& table) {
+  table.decode = HWY_DISPATCH_TABLE(Decode)[DispatchIndex(target)];
+  table.decode_scratch_bytes = HWY_DISPATCH_TABLE(DecodeScratchBytes)[DispatchIndex(target)];
+}
+
+}  // namespace regard::internal
+#endif  // HWY_ONCE

@@ -1,0 +1,141 @@
+// What the prefill kernel keeps for one block of query rows, and for one block of keys.
+#if defined(REGARD_KERNELS_QUERY_BLOCK_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef REGARD_KERNELS_QUERY_BLOCK_INL_H_
+#undef REGARD_KERNELS_QUERY_BLOCK_INL_H_
+#else
+#define REGARD_KERNELS_QUERY_BLOCK_INL_H_
+#endif
+
+#include <algorithm>
+#include <limits>
+
+#include "src/kernels/finish_row.h"
+#include "src/kernels/kernels.h"
+#include "src/kernels/tile_config-inl.h"
+#include "src/kernels/transpose-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace regard::internal::HWY_NAMESPACE {
+
+inline constexpr float kInf = std::numeric_limits<float>::infinity();
+inline constexpr double kLog2E = 1.4426950408889634;
+
+// The reference of a row moves only when a score exceeds it by this many log2 units. Weights may then reach 2^8, which costs f32 no
+// accuracy; moving at every new maximum (0) lost 15 points at head_dim 64, and from 8 on nothing more was gained.
+inline constexpr float kRescaleThreshold = 8.0f;
+
+/// kQueryRows rows in lanes and their online-softmax state. Missing rows at the end see nothing that matters.
+struct QueryBlock {
+  alignas(64) float neg_ref[kQueryRows];    // −row_ref, log2 units: where score accumulators start
+  alignas(64) float threshold[kQueryRows];  // −inf: no reference yet; kRescaleThreshold: has one; +inf: missing row
+  alignas(64) float row_sum[kQueryRows];    // over finished key blocks
+  alignas(64) float block_sum[kQueryRows];  // over the present key block
+  alignas(64) float neg_slope[kQueryRows];  // −ALiBi slope, log2 units
+  std::int64_t key_begin[kQueryRows], key_end[kQueryRows];
+  std::int64_t min_begin, max_end;  // keys that some row may see
+  std::int64_t max_begin, min_end;  // keys that every row may see
+  std::uint64_t all_rows;           // one bit per row
+  std::uint64_t saw_key;
+  const QueryRow* rows;
+  int num_rows, num_vectors;
+  float* q;    // [head_dim, kQueryRows], scaled
+  float* acc;  // [v_dim, kQueryRows]
+};
+
+/// A run of keys of one block that vectors first…last of the query block work on.
+struct Segment {
+  int key_begin, key_end;  // in the block
+  int first, last;
+};
+
+/// One query block against kKeyBlock keys.
+struct KeyBlock {
+  alignas(64) std::uint32_t lane_bit[kQueryRows];  // row r's bit in its half of a visibility word
+  alignas(64) float distance[kQueryRows];          // position − first key of the block
+  std::uint64_t visible[kKeyBlock];                // bit r: row r sees the key; valid if has_visible
+  bool has_visible;
+  Segment segments[kKeyBlock / kKeyTile];
+  int num_segments;
+  bool all_seen;       // every row sees every key of the segments
+  float* weights;      // [kKeyBlock, kQueryRows]
+  float* bias;         // [kKeyBlock, kQueryRows], log2 units
+  const float* zeros;  // stands for missing rows
+};
+
+/// What is the same for all blocks of a call.
+struct CallConstants {
+  KvHead kv;
+  RowOptions options;
+  float q_factor;  // into q when packing: scores come out in log2 units, or as TanhOfScaled's argument with a soft cap
+  float cap_log2;  // soft_cap · log2 e
+};
+
+HWY_INLINE CallConstants MakeConstants(const KvHead& kv, const RowOptions& options, double tanh_prescale) {
+  const double to_log2 = options.soft_cap > 0 ? tanh_prescale / options.soft_cap : kLog2E;
+  return {kv, options, static_cast<float>(options.scale * to_log2), static_cast<float>(options.soft_cap * kLog2E)};
+}
+
+/// Takes up to kQueryRows rows. Masks and biases that hold one value for all keys are settled here.
+HWY_INLINE void BeginQueryBlock(const CallConstants& call, const QueryRow* rows, int num_rows, const float* zeros,
+                                QueryBlock& block) {
+  const DF d;
+  block.rows = rows;
+  block.num_rows = num_rows;
+  block.num_vectors = (num_rows + kLanes - 1) / kLanes;
+  block.all_rows = ~std::uint64_t{0} >> (64 - num_rows);
+  block.saw_key = 0;
+  block.min_begin = block.min_end = call.kv.kv_len;
+  block.max_begin = block.max_end = 0;
+  const float* q[kQueryRows];
+  for (int r = 0; r < kQueryRows; ++r) {
+    block.neg_ref[r] = block.row_sum[r] = 0.0f;
+    if (r >= num_rows) {
+      block.threshold[r] = kInf;
+      block.neg_slope[r] = 0.0f;
+      block.key_begin[r] = block.key_end[r] = 0;
+      q[r] = zeros;
+      continue;
+    }
+    const QueryRow& row = rows[r];
+    const bool masked_out = (call.options.has_mask && call.options.mask_key_stride == 0 && *row.mask == 0) ||
+                            (call.options.has_bias && call.options.bias_key_stride == 0 && *row.bias == -kInf);
+    q[r] = row.q;
+    block.threshold[r] = -kInf;
+    block.neg_slope[r] = call.options.has_alibi ? static_cast<float>(-kLog2E * row.alibi_slope) : 0.0f;
+    block.key_begin[r] = row.key_begin;
+    block.key_end[r] = masked_out ? row.key_begin : row.key_end;
+    if (block.key_begin[r] >= block.key_end[r]) {
+      block.max_begin = call.kv.kv_len;  // no key is seen by every row
+    } else {
+      block.min_begin = std::min(block.min_begin, block.key_begin[r]);
+      block.max_begin = std::max(block.max_begin, block.key_begin[r]);
+      block.min_end = std::min(block.min_end, block.key_end[r]);
+      block.max_end = std::max(block.max_end, block.key_end[r]);
+    }
+  }
+  RowsToLanes(q, call.kv.head_dim, call.q_factor, block.q);
+  for (std::int64_t i = 0; i < call.kv.v_dim * kQueryRows; i += kLanes) hn::Store(hn::Zero(d), d, block.acc + i);
+}
+
+/// Writes context and lse; returns how many rows saw no key.
+HWY_INLINE std::int64_t FinishQueryBlock(const CallConstants& call, const QueryBlock& block) {
+  alignas(64) float factor[kQueryRows];
+  float* context[kQueryRows];
+  std::int64_t empty = 0;
+  for (int r = 0; r < block.num_rows; ++r) {
+    const QueryRow& row = block.rows[r];
+    const FinishedRow finished = FinishRow(-block.neg_ref[r], block.row_sum[r], row.sink);
+    factor[r] = finished.factor;
+    context[r] = row.context;
+    if (row.lse != nullptr) *row.lse = finished.lse;
+    empty += (block.saw_key >> r & 1) == 0;
+  }
+  for (int r = block.num_rows; r < kQueryRows; ++r) factor[r] = 0.0f;
+  LanesToRows(block.acc, call.kv.v_dim, factor, context, block.num_rows);
+  return empty;
+}
+
+}  // namespace regard::internal::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target guard

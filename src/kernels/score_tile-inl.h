@@ -1,0 +1,213 @@
+// Scores of one tile, kKeyTile keys by NV vectors of queries, and their weights.
+#if defined(REGARD_KERNELS_SCORE_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef REGARD_KERNELS_SCORE_TILE_INL_H_
+#undef REGARD_KERNELS_SCORE_TILE_INL_H_
+#else
+#define REGARD_KERNELS_SCORE_TILE_INL_H_
+#endif
+
+#include "src/kernels/exp2-inl.h"
+#include "src/kernels/query_block-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace regard::internal::HWY_NAMESPACE {
+
+/// Where a tile lies.
+struct TilePlace {
+  std::int64_t first_key;  // of the key block
+  int key;                 // of the tile, in the block
+  int first_vector;        // of the query block
+};
+
+/// Moves the references of the lanes of one vector that need it. scores [kKeyTile, kQueryRows] are relative to the old reference and
+/// leave relative to the new. What was summed under the old one is rescaled; lanes that stay are multiplied by exactly 1.
+/// A NaN or +inf poisons row_sum, hence the row, and weighs nothing itself so that it stays there.
+HWY_NOINLINE inline void MoveReference(std::int64_t v_dim, int vector, float* scores, QueryBlock& block, KeyBlock& keys) {
+  const DF d;
+  const int lane0 = vector * kLanes;
+  const VF minus_inf = hn::Set(d, -kInf);
+  VF row_sum = hn::Load(d, block.row_sum + lane0);
+  VF largest = minus_inf;
+  for (int j = 0; j < kKeyTile; ++j) {
+    const VF s = hn::Load(d, scores + j * kQueryRows + lane0);
+    const MF sound = hn::Lt(s, hn::Set(d, kInf));
+    const VF kept = hn::IfThenElse(sound, s, minus_inf);
+    row_sum = hn::IfThenElse(sound, row_sum, hn::Set(d, std::numeric_limits<float>::quiet_NaN()));
+    largest = hn::Max(largest, kept);
+    hn::Store(kept, d, scores + j * kQueryRows + lane0);
+  }
+  const VF threshold = hn::Load(d, block.threshold + lane0);
+  const VF neg_ref = hn::Load(d, block.neg_ref + lane0);
+  const MF moves = hn::Gt(largest, threshold);
+  const VF new_neg_ref = hn::IfThenElse(moves, hn::Sub(neg_ref, largest), neg_ref);
+  const VF delta = hn::Sub(neg_ref, new_neg_ref);
+  // A lane without a reference has summed nothing yet; its factor could be exp2(+1000).
+  const VF factor = hn::IfThenElse(hn::Eq(threshold, minus_inf), hn::Set(d, 1.0f), Exp2(hn::Neg(delta)));
+  hn::Store(new_neg_ref, d, block.neg_ref + lane0);
+  hn::Store(hn::IfThenElse(moves, hn::Set(d, kRescaleThreshold), threshold), d, block.threshold + lane0);
+  hn::Store(hn::Mul(row_sum, factor), d, block.row_sum + lane0);
+  const auto scale = [&](float* values) HWY_ATTR { hn::Store(hn::Mul(hn::Load(d, values), factor), d, values); };
+  scale(block.block_sum + lane0);
+  for (std::int64_t c = 0; c < v_dim; ++c) scale(block.acc + c * kQueryRows + lane0);
+  for (int i = 0; i < keys.num_segments; ++i) {
+    const Segment& segment = keys.segments[i];
+    if (vector < segment.first || vector > segment.last) continue;
+    for (int k = segment.key_begin; k < segment.key_end; ++k) scale(keys.weights + k * kQueryRows + lane0);
+  }
+  for (int j = 0; j < kKeyTile; ++j) {
+    float* s = scores + j * kQueryRows + lane0;
+    hn::Store(hn::Sub(hn::Load(d, s), delta), d, s);
+  }
+}
+
+/// Soft cap, bias, ALiBi and visibility on a tile of raw scores, in this order.
+template <int NV>
+HWY_INLINE void ApplyOptions(const CallConstants& call, const QueryBlock& block, const KeyBlock& keys, const TilePlace& at,
+                             VF (&s)[NV][kKeyTile]) {
+  const DF d;
+  const DU du;
+  const int lane0 = at.first_vector * kLanes;
+  if (call.options.soft_cap > 0) {
+    const VF cap = hn::Set(d, call.cap_log2);
+    REGARD_UNROLL for (int v = 0; v < NV; ++v) {
+      const VF neg_ref = hn::Load(d, block.neg_ref + lane0 + v * kLanes);
+      REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) s[v][j] = hn::MulAdd(TanhOfScaled(s[v][j]), cap, neg_ref);
+    }
+  }
+  if (call.options.has_bias) {
+    REGARD_UNROLL for (int v = 0; v < NV; ++v) {
+      REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) {
+        s[v][j] = hn::Add(s[v][j], hn::Load(d, keys.bias + (at.key + j) * kQueryRows + lane0 + v * kLanes));
+      }
+    }
+  }
+  if (call.options.has_alibi) {
+    REGARD_UNROLL for (int v = 0; v < NV; ++v) {
+      const VF from_block = hn::Load(d, keys.distance + lane0 + v * kLanes);
+      const VF neg_slope = hn::Load(d, block.neg_slope + lane0 + v * kLanes);
+      REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) {
+        const VF distance = hn::Abs(hn::Sub(from_block, hn::Set(d, static_cast<float>(at.key + j))));
+        s[v][j] = hn::MulAdd(neg_slope, distance, s[v][j]);
+      }
+    }
+  }
+  if (keys.has_visible) {
+    REGARD_UNROLL for (int v = 0; v < NV; ++v) {
+      const VU bit = hn::Load(du, keys.lane_bit + lane0 + v * kLanes);
+      const int half = (lane0 + v * kLanes) & 32;
+      REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) {
+        const VU word = hn::Set(du, static_cast<std::uint32_t>(keys.visible[at.key + j] >> half));
+        s[v][j] = hn::IfThenElse(hn::RebindMask(d, hn::TestBit(word, bit)), s[v][j], hn::Set(d, -kInf));
+      }
+    }
+  }
+}
+
+/// Writes the weights of the tile and adds them to block_sum. kPlain: no option touches the scores and every row sees every key.
+template <int NV, bool kPlain>
+HWY_NOINLINE void ScoreTile(const CallConstants& call, const TilePlace& at, QueryBlock& block, KeyBlock& keys) {
+  const DF d;
+  const int lane0 = at.first_vector * kLanes;
+  const std::int64_t last_key = call.kv.kv_len - 1;
+  const float* k[kKeyTile];  // keys beyond the last are read as the last, and invisible
+  REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) {
+    k[j] = call.kv.k + std::min(at.first_key + at.key + j, last_key) * call.kv.k_stride;
+  }
+  VF s[NV][kKeyTile];
+  REGARD_UNROLL for (int v = 0; v < NV; ++v) {
+    // The subtraction of the reference is free: the accumulators start there. The soft cap has to see raw scores.
+    VF start = hn::Load(d, block.neg_ref + lane0 + v * kLanes);
+    if constexpr (!kPlain) {
+      if (call.options.soft_cap > 0) start = hn::Zero(d);
+    }
+    REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) s[v][j] = start;
+  }
+  const float* HWY_RESTRICT q = block.q + lane0;
+  for (std::int64_t i = 0; i < call.kv.head_dim; ++i, q += kQueryRows) {
+    VF qi[NV];
+    REGARD_UNROLL for (int v = 0; v < NV; ++v) qi[v] = hn::Load(d, q + v * kLanes);
+    REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) {
+      const VF kj = hn::Set(d, k[j][i]);
+      REGARD_UNROLL for (int v = 0; v < NV; ++v) s[v][j] = hn::MulAdd(qi[v], kj, s[v][j]);
+    }
+  }
+  if constexpr (!kPlain) ApplyOptions<NV>(call, block, keys, at, s);
+
+  float* HWY_RESTRICT weights = keys.weights + at.key * kQueryRows;
+  // Written as "all at most", so that a NaN takes the slow path whatever a target's max does with it.
+  MF calm = hn::Le(s[0][0], hn::Load(d, block.threshold + lane0));
+  REGARD_UNROLL for (int v = 0; v < NV; ++v) {
+    const VF threshold = hn::Load(d, block.threshold + lane0 + v * kLanes);
+    REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) calm = hn::And(calm, hn::Le(s[v][j], threshold));
+  }
+  if (HWY_UNLIKELY(!hn::AllTrue(d, calm))) {
+    REGARD_UNROLL for (int v = 0; v < NV; ++v) {
+      REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) hn::Store(s[v][j], d, weights + j * kQueryRows + lane0 + v * kLanes);
+    }
+    for (int v = 0; v < NV; ++v) MoveReference(call.kv.v_dim, at.first_vector + v, weights, block, keys);
+    REGARD_UNROLL for (int v = 0; v < NV; ++v) {
+      REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) s[v][j] = hn::Load(d, weights + j * kQueryRows + lane0 + v * kLanes);
+    }
+  }
+  REGARD_UNROLL for (int v = 0; v < NV; ++v) {
+    VF sum = hn::Load(d, block.block_sum + lane0 + v * kLanes);
+    REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) {
+      const VF p = Exp2(s[v][j]);
+      hn::Store(p, d, weights + j * kQueryRows + lane0 + v * kLanes);
+      sum = hn::Add(sum, p);
+    }
+    hn::Store(sum, d, block.block_sum + lane0 + v * kLanes);
+  }
+}
+
+template <bool kPlain, int NV = 1>
+HWY_INLINE void ScoreTileOf(int num_vectors, const CallConstants& call, const TilePlace& at, QueryBlock& block, KeyBlock& keys) {
+  if constexpr (NV < kQueryVectors) {
+    if (num_vectors != NV) return ScoreTileOf<kPlain, NV + 1>(num_vectors, call, at, block, keys);
+  }
+  ScoreTile<NV, kPlain>(call, at, block, keys);
+}
+
+/// All scores of a key block: fills weights, block_sum and the segments, skipping tiles that no row sees.
+HWY_INLINE void ScoreKeyBlock(const CallConstants& call, std::int64_t first_key, int n, QueryBlock& block, KeyBlock& keys) {
+  const RowOptions& options = call.options;
+  const bool plain_scores = options.soft_cap == 0 && !options.has_bias && !options.has_alibi;
+  keys.num_segments = 0;
+  keys.all_seen = true;
+  for (int key = 0; key < n; key += kKeyTile) {
+    int first = 0;
+    int last = block.num_vectors - 1;
+    bool all = true;
+    if (keys.has_visible) {
+      const std::uint64_t* visible = keys.visible + key;
+      static_assert(kKeyTile == 4);
+      const std::uint64_t some = visible[0] | visible[1] | visible[2] | visible[3];
+      if (some == 0) continue;
+      all = (visible[0] & visible[1] & visible[2] & visible[3]) == block.all_rows;
+      keys.all_seen &= all;
+      block.saw_key |= some;
+      first = static_cast<int>(hwy::Num0BitsBelowLS1Bit_Nonzero64(some)) / kLanes;
+      last = (63 - static_cast<int>(hwy::Num0BitsAboveMS1Bit_Nonzero64(some))) / kLanes;
+    } else {
+      block.saw_key = block.all_rows;
+    }
+    const TilePlace at = {first_key, key, first};
+    if (all && plain_scores) {
+      ScoreTileOf<true>(last - first + 1, call, at, block, keys);
+    } else {
+      ScoreTileOf<false>(last - first + 1, call, at, block, keys);
+    }
+    const int end = std::min(key + kKeyTile, n);
+    Segment* previous = keys.segments + keys.num_segments - 1;
+    if (keys.num_segments > 0 && previous->key_end == key && previous->first == first && previous->last == last) {
+      previous->key_end = end;
+    } else {
+      keys.segments[keys.num_segments++] = {key, end, first, last};
+    }
+  }
+}
+
+}  // namespace regard::internal::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target guard

@@ -1,0 +1,129 @@
+// Weights times values of one key block, added to the accumulators of a query block.
+#if defined(REGARD_KERNELS_VALUE_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef REGARD_KERNELS_VALUE_TILE_INL_H_
+#undef REGARD_KERNELS_VALUE_TILE_INL_H_
+#else
+#define REGARD_KERNELS_VALUE_TILE_INL_H_
+#endif
+
+#include "src/kernels/query_block-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace regard::internal::HWY_NAMESPACE {
+
+/// NC columns of all query vectors. They start from zero in every key block and are added to QueryBlock::acc at its end: a long sum
+/// then has as many steps as there are blocks, not keys.
+template <int NC>
+using ColumnTile = VF[kQueryVectors][NC];
+
+/// Keys [0, n) on vectors kFirst…kLast.
+template <int kFirst, int kLast, int NC>
+HWY_INLINE void AddKeys(const float* HWY_RESTRICT weights, const float* HWY_RESTRICT v, std::int64_t v_stride, int n,
+                        ColumnTile<NC>& acc) {
+  const DF d;
+  for (int key = 0; key < n; ++key, weights += kQueryRows, v += v_stride) {
+    VF p[kQueryVectors];
+    REGARD_UNROLL for (int i = kFirst; i <= kLast; ++i) p[i] = hn::Load(d, weights + i * kLanes);
+    REGARD_UNROLL for (int c = 0; c < NC; ++c) {
+      const VF vc = hn::Set(d, v[c]);
+      REGARD_UNROLL for (int i = kFirst; i <= kLast; ++i) acc[i][c] = hn::MulAdd(p[i], vc, acc[i][c]);
+    }
+  }
+}
+
+template <int NC, int kFirst = 0, int kLast = 0>
+HWY_INLINE void AddSegment(const Segment& segment, const float* weights, const float* v, std::int64_t v_stride,
+                           ColumnTile<NC>& acc) {
+  if (segment.first == kFirst && segment.last == kLast) {
+    AddKeys<kFirst, kLast, NC>(weights + segment.key_begin * kQueryRows, v + segment.key_begin * v_stride, v_stride,
+                               segment.key_end - segment.key_begin, acc);
+  } else if constexpr (kLast + 1 < kQueryVectors) {
+    AddSegment<NC, kFirst, kLast + 1>(segment, weights, v, v_stride, acc);
+  } else if constexpr (kFirst + 1 < kQueryVectors) {
+    AddSegment<NC, kFirst + 1, kFirst + 1>(segment, weights, v, v_stride, acc);
+  }
+}
+
+/// kWhole: one segment on all vectors.
+template <int NC, bool kWhole>
+HWY_NOINLINE void AddColumns(const KeyBlock& keys, const float* v, std::int64_t v_stride, float* HWY_RESTRICT out) {
+  const DF d;
+  ColumnTile<NC> acc;
+  REGARD_UNROLL for (int i = 0; i < kQueryVectors; ++i) { REGARD_UNROLL for (int c = 0; c < NC; ++c) acc[i][c] = hn::Zero(d); }
+  if constexpr (kWhole) {
+    const Segment& segment = keys.segments[0];
+    AddKeys<0, kQueryVectors - 1, NC>(keys.weights + segment.key_begin * kQueryRows, v + segment.key_begin * v_stride, v_stride,
+                                      segment.key_end - segment.key_begin, acc);
+  } else {
+    for (int i = 0; i < keys.num_segments; ++i) AddSegment<NC>(keys.segments[i], keys.weights, v, v_stride, acc);
+  }
+  REGARD_UNROLL for (int c = 0; c < NC; ++c) {
+    REGARD_UNROLL for (int i = 0; i < kQueryVectors; ++i) {
+      float* to = out + c * kQueryRows + i * kLanes;
+      hn::Store(hn::Add(hn::Load(d, to), acc[i][c]), d, to);
+    }
+  }
+}
+
+/// Whether any value of the segments' rows is NaN or infinite.
+HWY_NOINLINE inline bool HasNonFinite(const KeyBlock& keys, const float* v, std::int64_t v_stride, std::int64_t v_dim) {
+  const DF d;
+  VF sum = hn::Zero(d);  // of v·0: stays 0 unless a value is not finite, and then is NaN for good
+  float tail = 0.0f;
+  for (int s = 0; s < keys.num_segments; ++s) {
+    for (int key = keys.segments[s].key_begin; key < keys.segments[s].key_end; ++key) {
+      const float* row = v + key * v_stride;
+      std::int64_t c = 0;
+      for (; c + kLanes <= v_dim; c += kLanes) sum = hn::MulAdd(hn::LoadU(d, row + c), hn::Zero(d), sum);
+      for (; c < v_dim; ++c) tail += row[c] * 0.0f;
+    }
+  }
+  return !hn::AllTrue(d, hn::Eq(sum, hn::Zero(d))) || tail != 0.0f;
+}
+
+/// AddColumns lane by lane as visibility says, for blocks where some row must not touch a value that is not finite. The same
+/// operations in the same order, so that the lanes that need no care get the same bits.
+HWY_NOINLINE inline void AddColumnsWithCare(const KeyBlock& keys, const float* v, std::int64_t v_stride, std::int64_t v_dim,
+                                            float* out) {
+  const DF d;
+  const DU du;
+  for (std::int64_t c = 0; c < v_dim; ++c) {
+    for (int i = 0; i < kQueryVectors; ++i) {
+      const VU bit = hn::Load(du, keys.lane_bit + i * kLanes);
+      VF acc = hn::Zero(d);
+      for (int s = 0; s < keys.num_segments; ++s) {
+        const Segment& segment = keys.segments[s];
+        if (i < segment.first || i > segment.last) continue;
+        for (int key = segment.key_begin; key < segment.key_end; ++key) {
+          const VU word = hn::Set(du, static_cast<std::uint32_t>(keys.visible[key] >> ((i * kLanes) & 32)));
+          const VF p = hn::Load(d, keys.weights + key * kQueryRows + i * kLanes);
+          const VF with = hn::MulAdd(p, hn::Set(d, v[key * v_stride + c]), acc);
+          acc = hn::IfThenElse(hn::RebindMask(d, hn::TestBit(word, bit)), with, acc);
+        }
+      }
+      float* to = out + c * kQueryRows + i * kLanes;
+      hn::Store(hn::Add(hn::Load(d, to), acc), d, to);
+    }
+  }
+}
+
+/// v: the block's first value row.
+HWY_INLINE void AddValues(const KeyBlock& keys, const float* v, std::int64_t v_stride, std::int64_t v_dim, float* acc) {
+  if (!keys.all_seen && HasNonFinite(keys, v, v_stride, v_dim)) return AddColumnsWithCare(keys, v, v_stride, v_dim, acc);
+  const bool whole = keys.num_segments == 1 && keys.segments[0].first == 0 && keys.segments[0].last == kQueryVectors - 1;
+  std::int64_t c = 0;
+  for (; c + 4 <= v_dim; c += 4) {
+    float* out = acc + c * kQueryRows;
+    if (whole) {
+      AddColumns<4, true>(keys, v + c, v_stride, out);
+    } else {
+      AddColumns<4, false>(keys, v + c, v_stride, out);
+    }
+  }
+  for (; c < v_dim; ++c) AddColumns<1, false>(keys, v + c, v_stride, acc + c * kQueryRows);
+}
+
+}  // namespace regard::internal::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target guard
