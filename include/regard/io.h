@@ -8,12 +8,11 @@
 // What may be opened, recognised by the first bytes and else by the ending (src/io/<format>.h holds each grammar):
 //
 //     .npy           versions 1-3, C and Fortran order, both byte orders; f2 f4 f8, i1-i8, u1-u8, bool; strings
-//                    (U, and S as UTF-8). V2 is read as bf16, since that is how NumPy stores ml_dtypes.bfloat16. One array, named
-//                    "".
+//                    (U, and S as UTF-8). V2 is bf16, since that is how NumPy stores ml_dtypes.bfloat16. One array, named "".
 //     .npz           zip of .npy members, stored or deflated, any size; an array's name is its member's without ".npy".
 //     .safetensors   every element type of the format but complex and the sub-byte ones; F8_E4M3 and F8_E5M2 become f32, exactly.
 //     file:f32:2x3   raw little-endian elements in C order, type and shape as stated; the size must match. One array, named "".
-//     anything else  rows of text: `[word] number…` a line, separated by blanks, commas or semicolons, `#` starts a comment. An
+//     anything else  rows of text: `[word] number…` a line, separated by blanks, commas or semicolons; `# ` starts a comment. An
 //                    f32 array "inputs" [rows, columns] and, if rows begin with words, a string array "tokens" [rows].
 //     -              standard input, read to its end: any of the above but raw.
 //
@@ -121,7 +120,7 @@ REGARD_API void WriteSafetensors(const std::string& path, const std::vector<Outp
 REGARD_API void Write(const std::string& path, const std::vector<OutputArray>& arrays);
 
 /// A file that appears complete or not at all: written beside its path under a temporary name, flushed to the device and renamed.
-/// Until Commit returns, and after any Error, the path holds what it held before, and the temporary file is gone.
+/// Without Commit, or when anything throws, the path keeps what it held, and the destructor removes the temporary file.
 ///     regard::io::AtomicFile page("map.html");
 ///     page.Write(html);
 ///     page.Commit();

@@ -1,0 +1,51 @@
+#include "io/file_error.h"
+
+#include <cerrno>
+#include <system_error>
+
+#include "io/utf8.h"
+
+namespace regard::io {
+namespace {
+
+std::string_view NextStep(int error) {
+  switch (error) {
+    case ENOENT:
+      return "check the path";
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      return "check the permissions or choose another path";
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+      return "free some space or choose another path";
+    default:
+      return "check the path and the device";
+  }
+}
+
+}  // namespace
+
+void FailIo(std::string_view where, std::string_view what, int error) {
+  Fail(ErrorCode::kIo, where, "{}: {}; {}", what, std::generic_category().message(error), NextStep(error));
+}
+
+std::string Quoted(std::string_view text) {
+  constexpr std::size_t kMaxBytes = 60;
+  const bool utf8 = IsUtf8(text);
+  std::string quoted = "'";
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const bool starts_character = (byte & 0xC0) != 0x80;
+    if (i >= kMaxBytes && (starts_character || !utf8)) return quoted + "…'";
+    if (byte < 0x20 || byte == 0x7F || (byte >= 0x80 && !utf8)) {
+      quoted += fmt::format("\\x{:02x}", byte);
+    } else {
+      quoted += text[i];
+    }
+  }
+  return quoted + "'";
+}
+
+}  // namespace regard::io

@@ -1,0 +1,77 @@
+#include "io/raw.h"
+
+#include <charconv>
+#include <string_view>
+#include <utility>
+
+#include "io/elements.h"
+#include "io/file_error.h"
+
+namespace regard::io {
+namespace {
+
+// "1x12x64" as numbers; nothing if it is anything else. Numbers beyond 2⁶⁴ become 2⁶⁴−1, which no file has.
+std::optional<std::vector<std::uint64_t>> ParseDims(std::string_view text) {
+  std::vector<std::uint64_t> dims;
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  for (;;) {
+    std::uint64_t value = 0;
+    const auto [rest, error] = std::from_chars(at, end, value);
+    if (error == std::errc::invalid_argument) return std::nullopt;
+    dims.push_back(error == std::errc() ? value : ~std::uint64_t{0});
+    if (rest == end) return dims;
+    if (*rest != 'x') return std::nullopt;
+    at = rest + 1;
+  }
+}
+
+struct RawFile : File::Impl {
+  RawFile(std::unique_ptr<ByteSource> source_in, DType dtype, const Dims& shape)
+      : Impl(source_in->name(), Format::kRaw), source(std::move(source_in)) {
+    const std::uint64_t needed = CheckedBytes(path, shape, ItemSize(dtype));
+    if (source->size() != needed) {
+      Fail(ErrorCode::kCorruptFile, path, "has {} bytes, {} {} needs {}; check type and shape", source->size(),
+           regard::Name(dtype), ToString(shape), needed);
+    }
+    Add({.name = "", .shape = shape, .dtype = dtype});
+  }
+
+  Tensor ReadTensor(std::size_t index) const override {
+    SourceStream stream(*source);
+    return ReadElements(stream, arrays[index].dtype, arrays[index].shape);
+  }
+  StringArray ReadStrings(std::size_t) const override { Fail(ErrorCode::kInternal, path, "raw files hold no strings"); }
+
+  std::unique_ptr<ByteSource> source;
+};
+
+}  // namespace
+
+std::optional<RawSpecification> ParseRawSpecification(const std::string& text) {
+  const std::size_t dims_colon = text.rfind(':');
+  if (dims_colon == std::string::npos || dims_colon == 0) return std::nullopt;
+  const std::size_t type_colon = text.rfind(':', dims_colon - 1);
+  if (type_colon == std::string::npos) return std::nullopt;
+  const auto dims = ParseDims(std::string_view(text).substr(dims_colon + 1));
+  if (!dims) return std::nullopt;
+  const std::string type = text.substr(type_colon + 1, dims_colon - type_colon - 1);
+  RawSpecification specification;
+  specification.path = text.substr(0, type_colon);
+  if (!ParseDType(type, &specification.dtype)) {
+    Fail(ErrorCode::kInvalidArgument, text, "element type {} is not known; use f64 f32 f16 bf16, i8-i64, u8-u64 or bool",
+         Quoted(type));
+  }
+  try {
+    specification.shape = CheckedShape(text, *dims);
+  } catch (const Error& error) {  // here it is the caller who is wrong, not a file
+    throw Error(ErrorCode::kInvalidArgument, error.what());
+  }
+  return specification;
+}
+
+std::unique_ptr<File::Impl> OpenRawElements(std::unique_ptr<ByteSource> source, DType dtype, const Dims& shape) {
+  return std::make_unique<RawFile>(std::move(source), dtype, shape);
+}
+
+}  // namespace regard::io
