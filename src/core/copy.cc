@@ -1,6 +1,7 @@
 #include "core/copy.h"
 
 #include <algorithm>
+#include <algorithm>
 #include <cassert>
 #include <cmath>
 #include <cstring>
@@ -9,15 +10,22 @@
 namespace regard::internal {
 namespace {
 
-// Applies f(offset_from, offset_to) at the start of every run along the last axis.
+// Calls f(offset_from, offset_to) at the start of every run along the last axis. The shape has no zero in it.
 template <typename F>
-void ForEachRow(const TensorView& from, const TensorView& to, int axis, std::int64_t offset_from, std::int64_t offset_to, F&& f) {
-  if (axis >= from.rank() - 1) {
+void ForEachRow(const TensorView& from, const TensorView& to, F&& f) {
+  std::int64_t index[kMaxRank] = {}, offset_from = 0, offset_to = 0;
+  for (;;) {
     f(offset_from, offset_to);
-    return;
-  }
-  for (std::int64_t i = 0; i < from.shape()[axis]; ++i) {
-    ForEachRow(from, to, axis + 1, offset_from + i * from.strides()[axis], offset_to + i * to.strides()[axis], f);
+    int axis = std::min(from.rank(), kMaxRank) - 2;  // counts like an odometer, last but one axis fastest
+    for (; axis >= 0; --axis) {
+      offset_from += from.strides()[axis];
+      offset_to += to.strides()[axis];
+      if (++index[axis] < from.shape()[axis]) break;
+      offset_from -= index[axis] * from.strides()[axis];
+      offset_to -= index[axis] * to.strides()[axis];
+      index[axis] = 0;
+    }
+    if (axis < 0) return;
   }
 }
 
@@ -77,7 +85,7 @@ void CopyElements(const TensorView& from, const MutableTensorView& to) {
   const auto from_size = static_cast<std::int64_t>(ItemSize(from.dtype())), to_size = static_cast<std::int64_t>(ItemSize(to.dtype()));
   const char* const source = static_cast<const char*>(from.data());
   char* const target = static_cast<char*>(to.mutable_data());
-  ForEachRow(from, to, 0, 0, 0, [&](std::int64_t offset_from, std::int64_t offset_to) {
+  ForEachRow(from, to, [&](std::int64_t offset_from, std::int64_t offset_to) {
     const char* const row = source + offset_from * from_size;
     char* const out = target + offset_to * to_size;
     if (from.dtype() == to.dtype()) {
