@@ -15,7 +15,7 @@
 //     mask  bias  (attn_mask: bool is mask, float is bias)              kv_lens (nonpad_kv_seqlen)
 //     q_segments kv_segments (segments: both)   alibi_slopes   sinks    past_key past_value (go before k and v)
 //     weights (attn_weights, attentions, pattern)   scores   capped   masked_scores   lse
-//     context (Y, out, output, attn_output, z)
+//     context (Y, out, output, attn_output, z)   projected
 //     tokens, q_tokens, k_tokens         strings; in safetensors metadata a JSON list
 //     scale causal q_offset window_left window_right soft_cap num_heads num_kv_heads
 //                                        arrays of one element of any numeric or bool type, or safetensors metadata
@@ -101,7 +101,7 @@ struct REGARD_API Problem {
   float scale = 1;
 
   TensorView inputs = {};        // kSelfAttention: as in the file, [tokens, in_dim] or [batch, tokens, in_dim]
-  Projections projections = {};  // kSelfAttention: those given; num_heads and num_kv_heads are set
+  Projections projections = {};  // those given, w_out and b_out for every kind; num_heads and num_kv_heads are set
   TensorView weights = {};       // kThirdStage: [batch, heads, q_len, kv_len]
   std::int64_t past_len = 0;     // how many of the keys came from past_key
 
