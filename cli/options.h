@@ -1,7 +1,7 @@
 // What the command line says. One list of options (options.cc) gives the flags of every command, their help and their parsing.
 //
-//     regard::cli::Options options = regard::cli::ParseCommandLine(argc, argv);
-//     // options.command is "run", …: main.cc calls the verb
+//     const regard::cli::Options options = regard::cli::ParseCommandLine(argc, argv);
+//     if (options.command == "run") return regard::cli::RunCommand(options, streams);
 //
 // A flag known from elsewhere (--is-causal, --softcap, …) is refused with regard's spelling and any change of meaning.
 #pragma once
@@ -34,7 +34,7 @@ class UsageError : public std::runtime_error {
 };
 
 struct Options {
-  std::string command;               // "run", "explain", "info"
+  std::string command;               // "run", "explain", "info"; empty when text is set
   std::vector<std::string> sources;  // IN …
   io::ProblemOptions problem;
 

@@ -7,7 +7,15 @@
 #include <string>
 #include <string_view>
 
+#include "regard/error.h"
+
 namespace regard::cli {
+
+/// Standard output is a pipe that nobody reads any more. Not worth a message: the reader has seen enough.
+class ReaderGone : public Error {
+ public:
+  ReaderGone() : Error(ErrorCode::kIo, "standard output: closed by its reader") {}
+};
 
 class Streams {
  public:
@@ -24,6 +32,8 @@ class Streams {
 
   /// One line on standard error: `regard: note: …`.
   void Note(std::string_view line);
+  /// One line on standard error: `regard: …`. What main says about an error.
+  void Fail(std::string_view message);
   /// A fraction done, on one line of standard error that is rewritten; only if that is a terminal, and not before half a second.
   void Progress(double fraction);
   /// Removes the progress line.

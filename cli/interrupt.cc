@@ -1,0 +1,58 @@
+#include "cli/interrupt.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <system_error>
+
+namespace regard::cli {
+namespace {
+
+constexpr char kInterrupted = 'i', kQuit = 'q';
+int pipe_ends[2] = {-1, -1};  // read, write
+
+extern "C" void OnInterrupt(int) {
+  const int saved = errno;
+  [[maybe_unused]] const ssize_t written = write(pipe_ends[1], &kInterrupted, 1);
+  errno = saved;
+}
+
+}  // namespace
+
+InterruptWatcher::InterruptWatcher() {
+  if (pipe2(pipe_ends, O_CLOEXEC) != 0) throw std::system_error(errno, std::generic_category(), "pipe");
+  struct sigaction ignored = {};
+  sigaction(SIGINT, nullptr, &ignored);
+  const bool ignore = ignored.sa_handler == SIG_IGN;  // as nohup and `&` in scripts ask for
+  thread_ = std::thread([source = source_]() mutable {
+    char byte = 0;
+    for (;;) {
+      const ssize_t count = read(pipe_ends[0], &byte, 1);
+      if (count < 0 && errno == EINTR) continue;
+      if (count == 1 && byte == kInterrupted) {
+        source.request_stop();
+        continue;
+      }
+      return;
+    }
+  });
+  if (ignore) return;
+  struct sigaction action = {};
+  action.sa_handler = OnInterrupt;
+  action.sa_flags = SA_RESTART | static_cast<int>(SA_RESETHAND);  // reset: the second one has its default effect
+  sigaction(SIGINT, &action, nullptr);
+}
+
+InterruptWatcher::~InterruptWatcher() {
+  struct sigaction current = {};
+  sigaction(SIGINT, nullptr, &current);
+  if (current.sa_handler == OnInterrupt) std::signal(SIGINT, SIG_DFL);
+  while (write(pipe_ends[1], &kQuit, 1) < 0 && errno == EINTR) continue;
+  thread_.join();
+  close(pipe_ends[0]);
+  close(pipe_ends[1]);
+}
+
+}  // namespace regard::cli

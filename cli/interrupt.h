@@ -1,0 +1,24 @@
+// Ctrl-C. The first ends the run soon, through a stop token; the second ends the process at once.
+#pragma once
+
+#include <stop_token>
+#include <thread>
+
+namespace regard::cli {
+
+/// While it lives, SIGINT requests a stop. One at a time.
+class InterruptWatcher {
+ public:
+  InterruptWatcher();
+  InterruptWatcher(const InterruptWatcher&) = delete;
+  InterruptWatcher& operator=(const InterruptWatcher&) = delete;
+  ~InterruptWatcher();
+
+  std::stop_token token() const { return source_.get_token(); }
+
+ private:
+  std::stop_source source_;
+  std::thread thread_;  // a signal handler may not request a stop itself; it writes to a pipe that this thread reads
+};
+
+}  // namespace regard::cli

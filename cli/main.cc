@@ -1,0 +1,100 @@
+// The command: reads the command line, calls a verb, and turns whatever happens into an exit status.
+#include <fmt/format.h>
+
+#include <csignal>
+#include <exception>
+#include <functional>
+#include <new>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "cli/commands.h"
+#include "cli/interrupt.h"
+#include "cli/options.h"
+#include "cli/streams.h"
+
+namespace regard::cli {
+namespace {
+
+/// The one map from what went wrong to how the command ends.
+ExitStatus ExitStatusOf(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kOk:
+      return ExitStatus::kDone;
+    case ErrorCode::kInvalidArgument:
+    case ErrorCode::kShapeMismatch:
+    case ErrorCode::kUnsupported:
+    case ErrorCode::kCorruptFile:
+    case ErrorCode::kIo:
+      return ExitStatus::kBadInput;
+    case ErrorCode::kOutOfMemory:
+    case ErrorCode::kInternal:
+      return ExitStatus::kFailed;
+    case ErrorCode::kCancelled:
+      return ExitStatus::kInterrupted;
+  }
+  return ExitStatus::kFailed;
+}
+
+// Says what went wrong: one line on standard error and, with --json, an object on standard output, unless results stand there already.
+ExitStatus Fail(Streams& streams, bool json, std::string_view code, const std::string& message, ExitStatus status) noexcept {
+  try {
+    streams.Fail(message);
+    if (json && !streams.printed()) {
+      const nlohmann::json object = {
+          {"error", {{"code", code}, {"message", message}, {"exit_status", static_cast<int>(status)}}}};
+      streams.Print(object.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+      streams.Flush();
+    }
+  } catch (const std::exception&) {
+    // Standard output is what failed, or memory: the status still tells.
+  }
+  return status;
+}
+
+ExitStatus RunVerb(const Options& options, Streams& streams) {
+  if (options.command == "run") return RunCommand(options, streams);
+  if (options.command == "explain") return ExplainCommand(options, streams);
+  return InfoCommand(options, streams);
+}
+
+ExitStatus Main(int argc, const char* const* argv, Streams& streams) {
+  bool json = false;
+  for (int i = 1; i < argc; ++i) json = json || std::string_view(argv[i]) == "--json";  // also when the rest is not understood
+  try {
+    Options options = ParseCommandLine(argc, argv);
+    if (!options.text.empty()) {
+      streams.Print(options.text);
+      streams.Flush();
+      return ExitStatus::kDone;
+    }
+    const InterruptWatcher interrupt;
+    options.exec.stop_token = interrupt.token();
+    options.exec.on_progress = [&streams](double fraction) { streams.Progress(fraction); };
+    const ExitStatus status = RunVerb(options, streams);
+    streams.EndProgress();
+    streams.Flush();
+    return status;
+  } catch (const UsageError& error) {
+    return Fail(streams, json, "usage", error.what(), ExitStatus::kUsage);
+  } catch (const ReaderGone&) {
+    return ExitStatusOf(ErrorCode::kIo);
+  } catch (const Error& error) {
+    return Fail(streams, json, Name(error.code()), error.what(), ExitStatusOf(error.code()));
+  } catch (const std::bad_alloc&) {
+    return Fail(streams, json, Name(ErrorCode::kOutOfMemory), "out of memory; give a smaller problem or free some memory",
+                ExitStatus::kFailed);
+  } catch (const std::exception& error) {
+    return Fail(streams, json, Name(ErrorCode::kInternal),
+                fmt::format("internal error: {}; please report it with this command line", error.what()), ExitStatus::kFailed);
+  }
+}
+
+}  // namespace
+}  // namespace regard::cli
+
+int main(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is an error of write() instead
+  regard::cli::Streams streams;
+  return static_cast<int>(regard::cli::Main(argc, argv, streams));
+}

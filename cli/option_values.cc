@@ -1,0 +1,116 @@
+#include "cli/option_values.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
+
+namespace regard::cli {
+namespace {
+
+[[noreturn]] void FailValue(const std::string& flag, const std::string& text, std::string_view expectation) {
+  throw UsageError(fmt::format("{}: '{}' {}", flag, text, expectation));
+}
+
+// The whole text as a number.
+template <typename T>
+bool ParseNumber(std::string_view text, T* number) {
+  if (text.starts_with('+')) text.remove_prefix(1);
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *number);
+  return error == std::errc{} && end == text.data() + text.size();
+}
+
+}  // namespace
+
+float ParseFloat(const std::string& flag, const std::string& text) {
+  float value = 0;
+  if (!ParseNumber(text, &value)) FailValue(flag, text, "is not a number within range; give one such as 0.125");
+  return value;
+}
+
+std::int64_t ParseInteger(const std::string& flag, const std::string& text) {
+  std::int64_t value = 0;
+  if (!ParseNumber(text, &value)) FailValue(flag, text, "is not a whole number; give one such as 8");
+  return value;
+}
+
+int ParseSmallInteger(const std::string& flag, const std::string& text) {
+  int value = 0;
+  if (!ParseNumber(text, &value)) FailValue(flag, text, "is not a whole number within range; give one such as 2");
+  return value;
+}
+
+bool ParseBool(const std::string& flag, const std::string& text) {
+  if (text == "true" || text == "1") return true;
+  if (text == "false" || text == "0") return false;
+  FailValue(flag, text, "is neither true nor false; give one of them, or nothing for true");
+}
+
+io::QOffsetChoice ParseQOffset(const std::string& flag, const std::string& text) {
+  io::QOffsetChoice choice;
+  if (text == "top-left") {
+    choice.rule = io::QOffsetChoice::Rule::kTopLeft;
+  } else if (text == "bottom-right") {
+    choice.rule = io::QOffsetChoice::Rule::kBottomRight;
+  } else if (!ParseNumber(text, &choice.number)) {
+    FailValue(flag, text, "is no offset; give a whole number, top-left (0) or bottom-right (kv_len − q_len)");
+  }
+  return choice;
+}
+
+io::Layout ParseLayout(const std::string& flag, const std::string& text) {
+  io::Layout layout;
+  if (!io::ParseLayout(text, &layout)) {
+    FailValue(flag, text, "is no layout; give bhsd, bshd, hsd, shd or bsd (batch, heads, sequence, dim in the file's order)");
+  }
+  return layout;
+}
+
+Path ParsePath(const std::string& flag, const std::string& text) {
+  for (const Path path : {Path::kReference, Path::kStaged, Path::kFused}) {
+    if (text == Name(path)) return path;
+  }
+  FailValue(flag, text, "is no path; give reference, staged or fused");
+}
+
+io::Selection ParseSelection(const std::string& flag, const std::string& text) {
+  try {
+    return io::Selection::Parse(flag, text);
+  } catch (const Error& error) {
+    throw UsageError(error.what());
+  }
+}
+
+std::vector<std::string> ParseNames(const std::string& flag, const std::string& text) {
+  std::vector<std::string> names;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    if (end == begin) FailValue(flag, text, "has an empty name; write it as context,lse");
+    names.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return names;
+}
+
+std::uint64_t ParseSize(const std::string& flag, const std::string& text) {
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  std::string_view unit(end, static_cast<std::size_t>(text.data() + text.size() - end));
+  double factor = 1;
+  constexpr std::string_view kUnits = "KMGT";
+  const std::size_t power = unit.empty() ? kUnits.npos : kUnits.find(unit[0] == 'k' ? 'K' : unit[0]);
+  if (power != kUnits.npos) {
+    factor = std::ldexp(1.0, 10 * static_cast<int>(power + 1));
+    unit.remove_prefix(1);
+  }
+  const bool known_unit = unit.empty() || unit == "B" || (unit == "iB" && power != kUnits.npos);
+  const double bytes = number * factor;
+  if (error != std::errc{} || !known_unit || !(bytes >= 0) || !(bytes < std::ldexp(1.0, 63))) {
+    FailValue(flag, text, "is not a size; give bytes, or a number with KiB, MiB, GiB or TiB, such as 512MiB");
+  }
+  return static_cast<std::uint64_t>(bytes);
+}
+
+}  // namespace regard::cli

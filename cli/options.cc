@@ -1,0 +1,210 @@
+#include "cli/options.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "cli/foreign_flags.h"
+#include "cli/option_values.h"
+#include "io/near_miss.h"
+#include "regard/info.h"
+
+namespace regard::cli {
+namespace {
+
+// ------------------------------------------------------------------------------------------------------- commands
+
+enum : unsigned { kRun = 1, kExplain = 2, kInfo = 4, kReadsFiles = kRun | kExplain };
+
+struct Command {
+  std::string name;
+  unsigned bit;
+  std::string purpose;
+  std::string example;
+};
+
+const Command kCommands[] = {
+    {"run", kRun, "the stages of attention: a table of checkpoints, agreement of the paths, times",
+     "regard run layer.npz --causal -o result.npz --save context,lse"},
+    {"explain", kExplain, "one query in numbers: the result first, then what made it",
+     "regard explain layer.npz --row 5 --head 3"},
+    {"info", kInfo, "version, instruction sets, threads and the BLAS that was loaded", "regard info --json"},
+};
+
+// -------------------------------------------------------------------------------------------------------- options
+
+// One flag: everything that parsing, help and messages need.
+struct Flag {
+  std::string name;   // with its dashes
+  std::string value;  // what stands for its value in help; empty: it has none
+  std::string help;
+  unsigned commands;
+  std::string group;
+  void (*set)(Options& options, const std::string& flag, const std::string& text);
+};
+
+const std::string kMaths = "The maths", kReading = "Reading the files", kComputing = "Computing", kShowing = "Results";
+
+const Flag kFlags[] = {
+    {"--causal", "[=false]", "key j is visible to query i only when j ≤ i + q_offset", kReadsFiles, kMaths,
+     [](Options& o, const std::string& flag, const std::string& text) { o.problem.causal = ParseBool(flag, text); }},
+    {"--q-offset", "N|top-left|bottom-right", "keys that precede query 0; the words mean 0 and kv_len − q_len", kReadsFiles,
+     kMaths, [](Options& o, const std::string& flag, const std::string& text) { o.problem.q_offset = ParseQOffset(flag, text); }},
+    {"--window-left", "N", "a query sees N earlier keys besides its own", kReadsFiles, kMaths,
+     [](Options& o, const std::string& flag, const std::string& text) { o.problem.window_left = ParseInteger(flag, text); }},
+    {"--window-right", "N", "a query sees N later keys", kReadsFiles, kMaths,
+     [](Options& o, const std::string& flag, const std::string& text) { o.problem.window_right = ParseInteger(flag, text); }},
+    {"--scale", "X", "multiplier on q·k; default 1/√dim, and 1 for inputs without projections", kReadsFiles, kMaths,
+     [](Options& o, const std::string& flag, const std::string& text) { o.problem.scale = ParseFloat(flag, text); }},
+    {"--soft-cap", "X", "scores become X·tanh(scores/X)", kReadsFiles, kMaths,
+     [](Options& o, const std::string& flag, const std::string& text) { o.problem.soft_cap = ParseFloat(flag, text); }},
+    {"--dim", "N", "softmax along this axis of the scores instead of the keys' (-1)", kRun, kMaths,
+     [](Options& o, const std::string& flag, const std::string& text) { o.dim = ParseSmallInteger(flag, text); }},
+
+    {"--layout", "L", "order of the axes of q, k, v: bhsd, bshd, hsd, shd or bsd", kReadsFiles, kReading,
+     [](Options& o, const std::string& flag, const std::string& text) { o.problem.layout = ParseLayout(flag, text); }},
+    {"--num-heads", "N", "query heads, where they lie side by side in one axis", kReadsFiles, kReading,
+     [](Options& o, const std::string& flag, const std::string& text) { o.problem.num_heads = ParseInteger(flag, text); }},
+    {"--num-kv-heads", "N", "key and value heads; default --num-heads", kReadsFiles, kReading,
+     [](Options& o, const std::string& flag, const std::string& text) { o.problem.num_kv_heads = ParseInteger(flag, text); }},
+    {"--layer", "L", "the layer to read, of keys layers.L.…; default the first", kReadsFiles, kReading,
+     [](Options& o, const std::string& flag, const std::string& text) { o.problem.layer = ParseInteger(flag, text); }},
+    {"--tokens", "FILE", "labels: one token a line, or a JSON list", kReadsFiles, kReading,
+     [](Options& o, const std::string&, const std::string& text) { o.problem.tokens = text; }},
+
+    {"--path", "P", "reference, staged or fused", kReadsFiles, kComputing,
+     [](Options& o, const std::string& flag, const std::string& text) { o.path = o.exec.path = ParsePath(flag, text); }},
+    {"--isa", "NAME", "instruction set, as `regard info` lists them; default the best", kReadsFiles, kComputing,
+     [](Options& o, const std::string&, const std::string& text) { o.exec.isa = text; }},
+    {"--threads", "N", "default 0: all", kReadsFiles, kComputing,
+     [](Options& o, const std::string& flag, const std::string& text) { o.exec.threads = ParseSmallInteger(flag, text); }},
+    {"--max-memory", "SIZE", "refuse to hold more than this, such as 512MiB; default 1GiB", kReadsFiles, kComputing,
+     [](Options& o, const std::string& flag, const std::string& text) { o.max_memory = ParseSize(flag, text); }},
+
+    {"--batch", "LIST", "sequences to show, such as 0,3-5", kReadsFiles, kShowing,
+     [](Options& o, const std::string& flag, const std::string& text) { o.batch = ParseSelection(flag, text); }},
+    {"--head", "LIST", "query heads to show", kReadsFiles, kShowing,
+     [](Options& o, const std::string& flag, const std::string& text) { o.head = ParseSelection(flag, text); }},
+    {"--row", "LIST", "queries to show", kReadsFiles, kShowing,
+     [](Options& o, const std::string& flag, const std::string& text) { o.row = ParseSelection(flag, text); }},
+    {"-o", "FILE", "save results here: .npz, .safetensors or .npy", kRun, kShowing,
+     [](Options& o, const std::string&, const std::string& text) { o.output = text; }},
+    {"--save", "LIST", "which results; default context,lse", kRun, kShowing,
+     [](Options& o, const std::string& flag, const std::string& text) { o.save = ParseNames(flag, text); }},
+    {"--json", "", "one JSON object on standard output", kReadsFiles | kInfo, kShowing,
+     [](Options& o, const std::string& flag, const std::string& text) { o.json = ParseBool(flag, text); }},
+};
+
+constexpr std::string_view kSources =
+    "files: .npz, .safetensors, rows of text, - for standard input, name=FILE.npy, name=FILE.bin:f32:1x12x128x64";
+
+const Command* FindCommand(std::string_view name) {
+  const Command* command = std::ranges::find(kCommands, name, &Command::name);
+  return command == std::end(kCommands) ? nullptr : command;
+}
+
+// ----------------------------------------------------------------------------------------------- unknown words
+
+// "--soft-cap=3" -> "--soft-cap"
+std::string_view NameOf(std::string_view argument) { return argument.substr(0, argument.find('=')); }
+
+void CheckFlag(std::string_view argument, const Command& command) {
+  const std::string_view name = NameOf(argument);
+  if (name == "--help" || name == "--version") return;
+  std::vector<std::string_view> candidates;
+  for (const Flag& flag : kFlags) {
+    if (flag.name == name && (flag.commands & command.bit) != 0) return;
+    if (flag.name == name)
+      throw UsageError(fmt::format("{}: not a flag of `regard {}`; see `regard {} --help`", name, command.name, command.name));
+    if ((flag.commands & command.bit) != 0) candidates.push_back(flag.name);
+  }
+  if (const ForeignFlag* foreign = FindForeignFlag(name))
+    throw UsageError(fmt::format("{}: not a flag of regard; use {}", name, foreign->advice));
+  const std::string_view nearest = io::NearMiss(name, candidates);
+  throw UsageError(nearest.empty() ? fmt::format("{}: unknown flag; see `regard {} --help`", name, command.name)
+                                   : fmt::format("{}: unknown flag; did you mean {}?", name, nearest));
+}
+
+[[noreturn]] void FailCommand(const std::string& word) {
+  std::vector<std::string_view> names;
+  for (const Command& command : kCommands) names.push_back(command.name);
+  std::error_code ignored;
+  if (std::filesystem::exists(word, ignored))
+    throw UsageError(fmt::format("'{}' is a file, not a command; write `regard run {}`", word, word));
+  const std::string_view nearest = io::NearMiss(word, names);
+  throw UsageError(fmt::format(
+      "'{}' is not a command; {}", word,
+      nearest.empty() ? fmt::format("give one of {}", fmt::join(names, ", ")) : fmt::format("did you mean {}?", nearest)));
+}
+
+// ---------------------------------------------------------------------------------------------------------- parsing
+
+std::string ShortHelp() {
+  std::string text = "regard: exact softmax attention in three stages, scores → weights → context\n\n";
+  for (const Command& command : kCommands) text += fmt::format("  regard {:<9}{}\n", command.name, command.purpose);
+  return text + "\nTry `regard run testdata/six_tokens.npz`, or `regard run --help`.\n";
+}
+
+std::unique_ptr<CLI::App> MakeApp(const Command& command, Options& options) {
+  auto app = std::make_unique<CLI::App>(command.purpose, "regard " + command.name);
+  app->get_formatter()->column_width(38);
+  app->set_help_flag("-h,--help", "this text")->group(kShowing);
+  app->footer("Example: " + command.example);
+  if ((command.bit & kReadsFiles) != 0) {
+    app->add_option("IN", options.sources, std::string(kSources))->type_name("")->required();
+  }
+  for (const Flag& flag : kFlags) {
+    if ((flag.commands & command.bit) == 0) continue;
+    const auto set = [&options, &flag](const std::string& text) { flag.set(options, flag.name, text); };
+    CLI::Option* option = nullptr;
+    if (flag.value.empty() || flag.value[0] == '[') {
+      option = app->add_flag_function(
+          flag.name, [set](std::int64_t count) { set(count > 0 ? "true" : "false"); }, flag.help);
+    } else {
+      option = app->add_option_function<std::string>(flag.name, set, flag.help)->type_name(flag.value);
+    }
+    option->group(flag.group);
+  }
+  return app;
+}
+
+}  // namespace
+
+Options ParseCommandLine(int argc, const char* const* argv) {
+  Options options;
+  const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+  if (words.empty() || words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
+    options.text = ShortHelp();
+    return options;
+  }
+  if (words[0] == "--version") {
+    options.text = fmt::format("regard {}\n", Version());
+    return options;
+  }
+  const Command* command = FindCommand(words[0]);
+  if (command == nullptr) FailCommand(words[0]);
+  std::vector<std::string> arguments(words.begin() + 1, words.end());
+  for (const std::string& argument : arguments) {
+    if (argument == "--") break;
+    if (argument.starts_with("--")) CheckFlag(argument, *command);
+  }
+  const std::unique_ptr<CLI::App> app = MakeApp(*command, options);
+  std::ranges::reverse(arguments);  // as CLI11 wants them
+  try {
+    app->parse(arguments);
+  } catch (const CLI::CallForHelp&) {
+    options.text = app->help();
+    return options;
+  } catch (const CLI::RequiredError&) {
+    throw UsageError(fmt::format("IN: missing; give a file, as in `{}`", command->example));
+  } catch (const CLI::ParseError& error) {
+    throw UsageError(error.what());
+  }
+  options.command = command->name;
+  return options;
+}
+
+}  // namespace regard::cli

@@ -1,0 +1,88 @@
+#include "cli/streams.h"
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <system_error>
+
+namespace regard::cli {
+namespace {
+
+constexpr std::size_t kFlushBytes = 1 << 16;
+constexpr double kFirstProgress = 0.5, kProgressInterval = 0.1;  // seconds
+
+double Now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+// 0, or errno.
+int WriteAll(int descriptor, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = write(descriptor, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return errno;
+    bytes.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return 0;
+}
+
+bool IsTrueColor(const char* colorterm) {
+  const std::string_view value = colorterm == nullptr ? "" : colorterm;
+  return value == "truecolor" || value == "24bit";
+}
+
+}  // namespace
+
+Streams::Streams() : is_terminal_(isatty(STDOUT_FILENO) != 0), errors_to_terminal_(isatty(STDERR_FILENO) != 0), start_(Now()) {
+  winsize size = {};
+  if (is_terminal_ && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) width_ = size.ws_col;
+  const char* no_color = std::getenv("NO_COLOR");
+  colors_ = is_terminal_ && IsTrueColor(std::getenv("COLORTERM")) && (no_color == nullptr || *no_color == '\0');
+}
+
+void Streams::Print(std::string_view text) {
+  if (text.empty()) return;
+  EndProgress();
+  printed_ = true;
+  buffer_ += text;
+  if (buffer_.size() >= kFlushBytes) Flush();
+}
+
+void Streams::Flush() {
+  const std::string bytes = std::move(buffer_);
+  buffer_.clear();
+  const int error = WriteAll(STDOUT_FILENO, bytes);
+  if (error == EPIPE) throw ReaderGone();
+  if (error != 0) {
+    throw Error(ErrorCode::kIo,
+                fmt::format("standard output: {}; the results are incomplete", std::generic_category().message(error)));
+  }
+}
+
+void Streams::Note(std::string_view line) {
+  EndProgress();
+  WriteAll(STDERR_FILENO, fmt::format("regard: note: {}\n", line));
+}
+
+void Streams::Fail(std::string_view message) {
+  EndProgress();
+  WriteAll(STDERR_FILENO, fmt::format("regard: {}\n", message));
+}
+
+void Streams::Progress(double fraction) {
+  const double now = Now();
+  if (!errors_to_terminal_ || now - start_ < kFirstProgress || now - last_ < kProgressInterval) return;
+  last_ = now;
+  progress_shown_ = true;
+  WriteAll(STDERR_FILENO, fmt::format("\r{:3.0f} %", fraction * 100));
+}
+
+void Streams::EndProgress() {
+  if (!progress_shown_) return;
+  progress_shown_ = false;
+  WriteAll(STDERR_FILENO, "\r     \r");
+}
+
+}  // namespace regard::cli
