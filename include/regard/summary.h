@@ -1,0 +1,149 @@
+// The attention weights at any length: what people want to know from them, without ever holding q_len × kv_len numbers.
+//
+//     regard::Summary s = regard::Summarize(q, k, v, {.causal = true}, {.entropy = true, .top_k = 8, .key_mass = true});
+//     s.entropy        // [batch, heads, q_len], nats
+//     s.topk_index     // [batch, heads, q_len, 8], i64, the keys each query attends to most
+//     s.key_mass       // [batch, heads, kv_len], attention received
+//     s.context        // the same bits as Attention(q, k, v, params).context
+//
+// w stands for a weight, p for the query's position and j for the key's. Rows are queries. An empty row has weights 0 everywhere; what is
+// not defined for it is NaN (an index: −1). With a sink the weights of a row sum to 1 − sink share, and summaries speak of the keys alone.
+// Everything is f32 unless said otherwise.
+//
+// Cost. Per-query summaries are taken in the first pass, beside the context. key_mass, key_topk and the pooled maps need every row's final
+// lse and so a second pass over q and k (no v). docs/numerics.md has the figures.
+//
+// For anything else write a TileVisitor: it sees every tile of weights once.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "regard/attention.h"
+#include "regard/export.h"
+#include "regard/tensor.h"
+
+namespace regard {
+
+struct SummaryOptions {
+  // One number a query, [batch, heads, q_len], from the first pass.
+  bool row_max = false;          // the largest masked score; −inf for an empty row
+  bool row_argmax = false;       // its key, i64; ties go to the lower key; −1 for an empty row
+  bool entropy = false;          // −Σ w ln w, nats, within [0, ln n] for n visible keys
+  int top_k = 0;                 // this many largest weights a query: topk_index, topk_weight, topk_tail
+  bool distance = false;         // distance_mean and distance_std of p − j under the weights, divided by their sum
+  bool first_key_share = false;  // the weight of key 0; in packed sequences of the segment's first key
+  std::optional<std::int64_t> window_share;  // the weight of the keys with |p − j| ≤ this
+
+  // One number a key, [batch, heads, kv_len], from the second pass.
+  bool key_mass = false;       // Σ over queries of w: attention received
+  bool key_mass_mean = false;  // the same divided by the number of queries that may see the key; NaN where none may
+  int key_top_k = 0;           // the queries that attend to the key most: key_topk_index, key_topk_weight
+
+  // A picture of the weights, [batch, heads, R, C], from the second pass. Row bin r holds queries ⌊r·q_len/R⌋ … ⌊(r+1)·q_len/R⌋−1, columns
+  // alike, R = min(pooled_rows, q_len).
+  std::int64_t pooled_rows = 0, pooled_cols = 0;  // both or neither
+  bool pooled_max = false;                        // moreover the largest weight of each bin
+
+  /// What each head does, measured: see HeadKind. Turns on what it needs.
+  bool head_kind = false;
+
+  /// Which to look at; empty means all. Others cost nothing, and results have the chosen ones only, in this order.
+  std::vector<std::int64_t> heads = {};
+  std::vector<std::int64_t> batch = {};
+};
+
+/// Each with its score, the mean over non-empty queries of the share of weight that shows it, within [0, 1].
+enum class HeadKind : std::uint8_t {
+  kPreviousToken,  // weight on p − 1
+  kSelf,           // weight on p
+  kFirstToken,     // weight on the first key
+  kLocal,          // weight within |p − j| ≤ 8
+  kDiagonalBand,   // weight within 2 of a fixed distance other than 0 and 1
+  kUniform,        // entropy divided by ln n
+  kMixed,          // none of these reaches one half
+};
+REGARD_API const char* Name(HeadKind kind) noexcept;  // "previous-token", "self", "first-token", "local", "diagonal-band", "uniform", "mixed"
+
+struct Summary {
+  Tensor context, lse;
+  std::int64_t empty_rows = 0;
+
+  Tensor row_max, row_argmax, entropy;
+  Tensor topk_index, topk_weight;  // [batch, heads, q_len, top_k], largest first, ties to the lower key; padded with −1 and 0
+  Tensor topk_tail;                // [batch, heads, q_len], the weight of all other keys
+  Tensor distance_mean, distance_std, first_key_share, window_share;
+  Tensor key_mass, key_mass_mean;
+  Tensor key_topk_index, key_topk_weight;  // [batch, heads, kv_len, key_top_k], ties to the lower query; padded with −1 and 0
+  Tensor pooled;                           // mean over the bin's non-empty queries of the weight that falls into the key bin
+  Tensor pooled_max;
+  std::vector<HeadKind> head_kind;  // batch by heads, in C order
+  Tensor head_score;                // [batch, heads]
+};
+
+/// What was asked for, with the context. Throws Error.
+REGARD_API Summary Summarize(const TensorView& q, const TensorView& k, const TensorView& v, const AttentionParams& params,
+                             const SummaryOptions& options, const ExecOptions& exec = {});
+
+// ------------------------------------------------------------------------------------------------- exact weights on demand
+
+struct WeightWindow {
+  std::int64_t batch = 0;
+  std::int64_t head = 0;
+  std::vector<std::int64_t> rows = {};  // queries; empty means all
+  std::int64_t key_begin = 0;
+  std::int64_t key_end = -1;  // −1 means kv_len
+};
+
+/// The weights of some queries and a range of keys, [rows, keys], from q, k and the lse that Attention gave: exp(masked_scores − lse).
+/// Only these are computed. Throws Error.
+REGARD_API Tensor WeightRows(const TensorView& q, const TensorView& k, const TensorView& lse, const AttentionParams& params,
+                             const WeightWindow& window);
+
+// ------------------------------------------------------------------------------------------------------- the tile stream
+
+/// A block of weights: data[r·query_stride + c·key_stride] is the weight that query first_query + r gives key first_key + c.
+struct WeightTile {
+  std::int64_t batch, head;
+  std::int64_t first_query, first_key;
+  std::int64_t rows, cols;
+  const float* data;
+  std::int64_t query_stride, key_stride;
+  bool fully_visible;  // every query of the tile may see every key of it; else invisible pairs have weight 0
+};
+
+/// Sees every tile that is not all zero by the rules, once. A user's own summary derives from it:
+///
+///     // How much weight falls on the very next key, over everything.
+///     struct NextKey : regard::TileVisitor {
+///       double sum = 0;
+///       std::unique_ptr<TileVisitor> Fork() const override { return std::make_unique<NextKey>(); }
+///       void Visit(const regard::WeightTile& t) override {
+///         for (std::int64_t r = 0; r < t.rows; ++r) {
+///           const std::int64_t c = t.first_query + r + 1 - t.first_key;
+///           if (c >= 0 && c < t.cols) sum += t.data[r * t.query_stride + c * t.key_stride];
+///         }
+///       }
+///       void Merge(TileVisitor& part) override { sum += static_cast<NextKey&>(part).sum; }
+///     };
+///
+/// Each task of the run gets a fork; forks are merged in ascending order of (batch, head, first query), whatever the number of threads, so
+/// that the result does not depend on it.
+class REGARD_API TileVisitor {
+ public:
+  virtual ~TileVisitor() = default;
+  /// An empty visitor of the same kind, to be used by one thread.
+  virtual std::unique_ptr<TileVisitor> Fork() const = 0;
+  virtual void Visit(const WeightTile& tile) = 0;
+  /// Adds what a fork has seen.
+  virtual void Merge(TileVisitor& part) = 0;
+};
+
+/// Streams the weights of q and k past the visitor, given the lse that Attention gave. Memory O(tokens). Throws Error.
+REGARD_API void VisitWeights(const TensorView& q, const TensorView& k, const TensorView& lse, const AttentionParams& params,
+                             TileVisitor& visitor, const ExecOptions& exec = {});
+
+}  // namespace regard
