@@ -88,7 +88,7 @@ const Flag kFlags[] = {
      [](Options& o, const std::string& flag, const std::string& text) { o.batch = ParseSelection(flag, text); }},
     {"--head", "LIST", "query heads to show", kReadsFiles, kShowing,
      [](Options& o, const std::string& flag, const std::string& text) { o.head = ParseSelection(flag, text); }},
-    {"--row", "LIST", "queries to show", kReadsFiles, kShowing,
+    {"--row", "LIST", "queries to explain", kExplain, kShowing,
      [](Options& o, const std::string& flag, const std::string& text) { o.row = ParseSelection(flag, text); }},
     {"-o", "FILE", "save results here: .npz, .safetensors or .npy", kRun, kShowing,
      [](Options& o, const std::string&, const std::string& text) { o.output = text; }},
@@ -108,21 +108,35 @@ const Command* FindCommand(std::string_view name) {
 
 // ----------------------------------------------------------------------------------------------- unknown words
 
-// "--soft-cap=3" -> "--soft-cap"
-std::string_view NameOf(std::string_view argument) { return argument.substr(0, argument.find('=')); }
+// "--soft-cap=3" -> "--soft-cap", "-oFILE" -> "-o"
+std::string_view NameOf(std::string_view argument) {
+  return argument.starts_with("--") ? argument.substr(0, argument.find('=')) : argument.substr(0, 2);
+}
 
+// Whether a word is a flag; "-" is standard input and "-3" a number.
+bool IsFlag(std::string_view word) { return word.size() > 1 && word[0] == '-' && (word[1] < '0' || word[1] > '9'); }
+
+std::string CommandsWith(const Flag& flag) {
+  std::vector<std::string> names;
+  for (const Command& command : kCommands) {
+    if ((flag.commands & command.bit) != 0) names.push_back("`regard " + command.name + "`");
+  }
+  return fmt::format("{}", fmt::join(names, " and "));
+}
+
+// Refuses words that are no flags of this command, so that CLI11 sees known ones only.
 void CheckFlag(std::string_view argument, const Command& command) {
   const std::string_view name = NameOf(argument);
-  if (name == "--help" || name == "--version") return;
+  if (name == "--help" || name == "-h") return;
   std::vector<std::string_view> candidates;
   for (const Flag& flag : kFlags) {
     if (flag.name == name && (flag.commands & command.bit) != 0) return;
-    if (flag.name == name)
-      throw UsageError(fmt::format("{}: not a flag of `regard {}`; see `regard {} --help`", name, command.name, command.name));
+    if (flag.name == name) throw UsageError(fmt::format("{}: not a flag of `regard {}`, but of {}", name, command.name, CommandsWith(flag)));
     if ((flag.commands & command.bit) != 0) candidates.push_back(flag.name);
   }
-  if (const ForeignFlag* foreign = FindForeignFlag(name))
+  if (const ForeignFlag* foreign = FindForeignFlag(name)) {
     throw UsageError(fmt::format("{}: not a flag of regard; use {}", name, foreign->advice));
+  }
   const std::string_view nearest = io::NearMiss(name, candidates);
   throw UsageError(nearest.empty() ? fmt::format("{}: unknown flag; see `regard {} --help`", name, command.name)
                                    : fmt::format("{}: unknown flag; did you mean {}?", name, nearest));
@@ -189,7 +203,7 @@ Options ParseCommandLine(int argc, const char* const* argv) {
   std::vector<std::string> arguments(words.begin() + 1, words.end());
   for (const std::string& argument : arguments) {
     if (argument == "--") break;
-    if (argument.starts_with("--")) CheckFlag(argument, *command);
+    if (IsFlag(argument)) CheckFlag(argument, *command);
   }
   const std::unique_ptr<CLI::App> app = MakeApp(*command, options);
   std::ranges::reverse(arguments);  // as CLI11 wants them
