@@ -58,7 +58,7 @@ class REGARD_API QOffset {
 /// The maths. Tensors are borrowed: the caller keeps them alive while a call or a Plan uses them.
 struct AttentionParams {
   /// Multiplier on q·k; not set means 1/sqrt(head_dim). 0 and non-finite values are errors.
-  std::optional<float> scale;
+  std::optional<float> scale = {};
   /// Key j is visible only when j ≤ p.
   bool causal = false;
   /// Must be stated when causal, a window or ALiBi is used and q_len ≠ kv_len, since the field disagrees: 0 is "top-left"
@@ -66,9 +66,9 @@ struct AttentionParams {
   /// is kv_lens[b] − q_len.
   QOffset q_offset = {};
   /// p − j ≤ window_left: that many earlier keys besides the query's own. Not set means unlimited.
-  std::optional<std::int64_t> window_left;
+  std::optional<std::int64_t> window_left = {};
   /// j − p ≤ window_right.
-  std::optional<std::int64_t> window_right;
+  std::optional<std::int64_t> window_right = {};
   /// capped = soft_cap·tanh(scores/soft_cap); 0 is off, negative an error.
   float soft_cap = 0;
 

@@ -19,7 +19,7 @@
 namespace regard {
 
 struct ScoreOptions {
-  std::optional<float> scale;  // not set means 1/sqrt(dim); 0 and non-finite values are errors
+  std::optional<float> scale = {};  // not set means 1/sqrt(dim); 0 and non-finite values are errors
 };
 
 /// scores[…, i, j] = scale · Σ_d q[…, i, d]·k[…, j, d], by one matrix product a leading index. [.., q_len, dim] × [.., kv_len, dim]

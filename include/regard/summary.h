@@ -36,7 +36,7 @@ struct SummaryOptions {
   int top_k = 0;                 // this many largest weights a query: topk_index, topk_weight, topk_tail
   bool distance = false;         // distance_mean and distance_std of p − j under the weights, divided by their sum
   bool first_key_share = false;  // the weight of key 0; in packed sequences of the segment's first key
-  std::optional<std::int64_t> window_share;  // the weight of the keys with |p − j| ≤ this
+  std::optional<std::int64_t> window_share = {};  // the weight of the keys with |p − j| ≤ this
 
   // One number a key, [batch, heads, kv_len], from the second pass.
   bool key_mass = false;       // Σ over queries of w: attention received
