@@ -152,8 +152,9 @@ class BoundsMaker {
       if (!std::isfinite(r_.masked_scores.at(row, j))) continue;
       const double v = std::fabs(v_.As<double>()[KvRow(b, h, j) * p_.v_dim + d]);
       const double weight = r_.weights.at(row, j);
-      bound +=
-          (weight > 0 ? weight * v * (weight_error_[static_cast<std::size_t>(j)] + roundings * a_.unit) : 0) + a_.smallest * v;
+      // A weight is at most 1, and so is its error.
+      const double weight_error = weight > 0 ? std::min(1.0, weight * weight_error_[static_cast<std::size_t>(j)]) : 0;
+      bound += (weight_error + weight * roundings * a_.unit + a_.smallest) * v;
     }
     bounds_.context.at(row, d) = bound;
   }

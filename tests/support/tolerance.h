@@ -7,14 +7,14 @@
 //                  fused sums from −reference on instead of 0: + γ(head_dim + s)·(|max of the row| + r)
 //   capped         the error of scores times the slope of the cap, at most 1, + t·u·|capped|       t: tanh and two roundings
 //   masked_scores  the error of capped + m·u·(|capped| + |bias| + |alibi|)  m: conversions, products and sums
-//   weights        Blanchard, Higham and Higham 2021, theorem 3.3 for the shifted softmax: with a_j = error of masked_scores_j +
+//   weights        Blanchard, Higham and Higham 2021, the shifted softmax: with a_j = error of masked_scores_j +
 //                  x·u·|masked_scores_j − max| the relative error of exp_j is expm1(a_j) + e·u; that of the sum is the mean of those under
 //                  the weights, + γ of the sum; a weight's is both together + 2u
-//   lse            ln(1 + relative error of the sum) + l·u·(|max| + |ln sum|)         ibid., theorem 3.2, with the shift written out
+//   lse            ln(1 + relative error of the sum) + l·u·(|max| + |ln sum|)         ibid., the shifted log-sum-exp
 //   context        Σ w|v|·(relative error of w + γ of the product)
 //
 // plus the underflow unit where numbers are that small, and half a unit of the stored type. Sums of n > 64 terms are taken as
-// 8·√n instead of n (Higham and Mary 2019, theorem 2.4 with λ = 8: fails with probability below 1e−13).
+// 8·√n instead of n (Higham and Mary 2019, λ = 8: fails with probability below 1e−13).
 //
 // Bounds that are never approached test nothing. ErrorLedger keeps the largest error/bound of a whole run for each path and stage
 // and fails it below kIdle: then either the inputs exercise no rounding, or a result is compared with itself, or a bound is too loose.
