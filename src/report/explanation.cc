@@ -96,8 +96,7 @@ Explanation Explain(const Call& call, const RowIndex& row, const ExecOptions& ex
   e.context = Doubles(batched.context.view().Select(0, 0));
   e.per_token = Doubles(stages.context.view().Select(0, 0));
   e.difference = LargestDifference(e.context, e.per_token);
-  const DType type = exec.path == Path::kFused ? call.v.dtype() : DType::kF32;
-  e.bound_used = CompareRows(Name(exec.path), call, sample, stages, batched.context, type).bound_used;
+  e.bound_used = CompareRows(Name(exec.path), call, sample, stages, batched.context, DType::kF32).bound_used;
   return e;
 }
 

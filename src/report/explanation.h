@@ -44,7 +44,8 @@ struct Explanation {
   double bound_used = 0;          // see agreement.h; beyond 1 the paths disagree
 };
 
-/// Computes the row alone: one query against the keys, memory O(kv_len). `context` has the bits of the same row in a run of the whole call.
+/// Computes the row alone: one query against the keys, memory O(kv_len). `context` has the bits of the same row in a run of the whole call
+/// with f32 results.
 Explanation Explain(const Call& call, const RowIndex& row, const ExecOptions& exec);
 /// The third stage: weights [batch, heads, q_len, kv_len] times v.
 Explanation ExplainThirdStage(const TensorView& weights, const TensorView& v, const RowIndex& row);

@@ -12,7 +12,7 @@
 namespace regard::report {
 namespace {
 
-constexpr std::int64_t kMaxDims = 6;      // of a weighted row; longer ones are cut
+constexpr std::int64_t kMaxDims = 3;      // of a weighted row; rows longer by two or more are cut
 constexpr std::int64_t kMaxProducts = 8;  // of q·k, written out; of longer ones the largest kTopProducts are
 constexpr std::size_t kTopProducts = 3;
 constexpr int kNumbersPerLine = 8;
@@ -23,8 +23,21 @@ std::string Fine(double x) {
   const std::string text = std::isfinite(x) && std::fabs(x) >= 1e7 ? fmt::format("{:.6e}", x) : fmt::format("{:.6f}", x);
   return text == "-0.000000" ? "0.000000" : text;
 }
-// A number of the input: as short as it can be told with 6 digits.
-std::string Given(double x) { return fmt::format("{:.6g}", x); }
+// A number of the input with as few decimals as tell it to 6.
+int DecimalsOf(double x) {
+  for (int decimals = 0; decimals < 6; ++decimals) {
+    const double shifted = x * std::pow(10, decimals);
+    if (std::fabs(shifted - std::round(shifted)) <= 5e-7 * std::pow(10, decimals)) return decimals;
+  }
+  return 6;
+}
+std::string Given(double x, int decimals) {
+  const double magnitude = std::fabs(x);
+  return std::isfinite(x) && x != 0 && (magnitude >= 1e7 || magnitude < 1e-4) ? fmt::format("{:.6g}", x) : fmt::format("{:.{}f}", x, decimals);
+}
+std::string Given(double x) { return Given(x, DecimalsOf(x)); }
+// As a factor.
+std::string Factor(double x) { return x < 0 ? fmt::format("({})", Given(x)) : Given(x); }
 
 std::string Row(const std::vector<double>& values, const char* indent) {
   double magnitude = 0;
@@ -87,7 +100,7 @@ class Writer {
 
   // weight · v, dim by dim, and their sums.
   void WeightedRows() {
-    const std::int64_t v_dim = e_.v.dim(1), dims = v_dim > kMaxDims + 2 ? kMaxDims : v_dim;
+    const std::int64_t v_dim = e_.v.dim(1), dims = v_dim > kMaxDims + 1 ? kMaxDims : v_dim;
     text_ += fmt::format("\nIt is the sum of weight × {}{}:\n", labels_.v, dims < v_dim ? fmt::format(", dims 0 to {} of {} shown", dims - 1, v_dim) : "");
     Cells heading = {"  key", "weight"};
     std::vector<Align> align = {Align::kLeft, Align::kRight};
@@ -101,12 +114,18 @@ class Writer {
     }
     std::vector<double> sums(static_cast<std::size_t>(dims)), rest(static_cast<std::size_t>(dims));
     double weight_sum = 0, rest_weight = 0;
+    std::vector<int> decimals(static_cast<std::size_t>(dims), 0);
+    for (const std::size_t j : shown_) {
+      for (std::size_t d = 0; d < decimals.size(); ++d) {
+        decimals[d] = std::max(decimals[d], DecimalsOf(e_.v(static_cast<std::int64_t>(j), static_cast<std::int64_t>(d))));
+      }
+    }
     std::vector<Cells> rows = {heading};
     for (const std::size_t j : shown_) {
       const double weight = e_.keys[j].weight;
       weight_sum += weight;
       Cells row = {"  " + Label(j), Fine(weight)};
-      for (std::int64_t d = 0; d < dims; ++d) row.push_back(Given(e_.v(static_cast<std::int64_t>(j), d)));
+      for (std::int64_t d = 0; d < dims; ++d) row.push_back(Given(e_.v(static_cast<std::int64_t>(j), d), decimals[static_cast<std::size_t>(d)]));
       for (std::int64_t d = 0; d < dims; ++d) {
         const double part = weight * e_.v(static_cast<std::int64_t>(j), d);
         sums[static_cast<std::size_t>(d)] += part;
@@ -190,16 +209,16 @@ class Writer {
     std::string text;
     double sum = 0;
     for (const std::size_t d : order) {
-      text += fmt::format("{}{}×{}", text.empty() ? "" : " + ", Given(e_.q[d]), Given(e_.k(static_cast<std::int64_t>(j), static_cast<std::int64_t>(d))));
+      text += fmt::format("{}{}×{}", text.empty() ? "" : " + ", Factor(e_.q[d]), Factor(e_.k(static_cast<std::int64_t>(j), static_cast<std::int64_t>(d))));
       sum += product(d);
     }
-    if (order.size() < dim) text += fmt::format(" + {} of {} other dims", Fine(e_.keys[j].product - sum), dim - order.size());
+    if (order.size() < dim) text += fmt::format(" + ({} of {} other dims)", Fine(e_.keys[j].product - sum), dim - order.size());
     return text;
   }
 
   void Products() {
     const bool scaled = e_.scale != 1;
-    text_ += fmt::format("\nscore = {}{}·{}", scaled ? fmt::format("{} × ", Given(e_.scale)) : "", labels_.q, labels_.k);
+    text_ += fmt::format("\nscore = {}{}·{}", scaled ? fmt::format("{:.9g} × ", e_.scale) : "", labels_.q, labels_.k);
     if (labels_.q == labels_.k) text_ += fmt::format(" of token {}", e_.row.query);
     if (!labels_.q_origin.empty()) text_ += fmt::format(", where {} = {}", labels_.q, labels_.q_origin);
     text_ += ":\n";
@@ -225,9 +244,7 @@ class Writer {
     const bool cut = count > static_cast<std::size_t>(kMaxDims) + 2;
     const auto row = [&](const std::vector<double>& values) {
       const std::vector<double> head(values.begin(), values.begin() + static_cast<std::int64_t>(cut ? kMaxDims : static_cast<std::int64_t>(count)));
-      std::string text;
-      for (const double value : head) text += (text.empty() ? "" : " ") + ShowNumber(value);
-      return text + (cut ? " …" : "");
+      return Row(head, "") + (cut ? " …" : "");
     };
     text_ += fmt::format("\nbatched row ({}) {}; per-token row (reference) {}; difference {}{}\n", Name(e_.path), row(e_.context), row(e_.per_token),
                          e_.difference == 0 ? "0" : fmt::format("{:.1e}", e_.difference),

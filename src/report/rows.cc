@@ -61,9 +61,20 @@ Tensor Flattened(const Tensor& whole) {
   return Tensor::CopyOf(whole.view().Reshape(shape), DType::kF64);
 }
 
+// The fused path's results in f32, whatever v's type: what is compared should not be rounded more than once.
+AttentionResult RunFused(const Call& call, const ExecOptions& exec) {
+  const Plan plan(PlanShape::Of(call.q, call.k, call.v), call.params, exec);
+  const Dims rows = {call.q.dim(0), call.q.dim(1), call.q.dim(2)};
+  AttentionResult result{Tensor(DType::kF32, {rows[0], rows[1], rows[2], call.v.dim(3)}), Tensor(DType::kF32, rows), 0};
+  Workspace workspace = plan.MakeWorkspace();
+  const Outputs outputs{.context = result.context.mutable_view(), .lse = result.lse.mutable_view(), .empty_rows = &result.empty_rows};
+  plan.Run({call.q, call.k, call.v}, outputs, workspace).ThrowIfFailed();
+  return result;
+}
+
 RowStages ComputeWhole(const Call& call, const ExecOptions& exec) {
   if (exec.path == Path::kFused) {
-    const AttentionResult r = Attention(call.q, call.k, call.v, call.params, exec);
+    const AttentionResult r = RunFused(call, exec);
     return {{}, {}, {}, {}, Flattened(r.context), Flattened(r.lse), r.empty_rows};
   }
   const Stages s = ComputeStages(call.q, call.k, call.v, call.params, exec);
@@ -179,7 +190,7 @@ RowStages ComputeRows(const Call& call, const RowSample& sample, const ExecOptio
       CopyRow(from, {0, row.head_in_group, 0}, to.MutableAs<double>() + r * (to.rank() == 2 ? to.dim(1) : 1));
     };
     if (exec.path == Path::kFused) {
-      const AttentionResult one = Attention(row.call.q, row.call.k, row.call.v, row.call.params, exec);
+      const AttentionResult one = RunFused(row.call, exec);
       copy(one.context, result.context);
       copy(one.lse, result.lse);
       continue;

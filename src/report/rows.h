@@ -65,7 +65,7 @@ struct RowStages {
   std::int64_t empty_rows = 0;                    // counted only when everything was computed
 };
 
-/// Path kFused gives context and lse only. Runs of single rows use the kernel that the whole call would use. Throws Error.
+/// Path kFused gives context and lse only. No result is rounded to v's type. Runs of single rows use the kernel that the whole call would use. Throws Error.
 RowStages ComputeRows(const Call& call, const RowSample& sample, const ExecOptions& exec);
 
 /// The rows of a result [batch, heads, q_len, n] or [batch, heads, q_len], as f64 [rows, n] or [rows].

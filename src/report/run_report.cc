@@ -17,6 +17,9 @@ namespace {
 // Multiplications spent on facts and agreement: a few tenths of a second, since the reference takes some nanoseconds for each.
 constexpr std::int64_t kMaxWork = std::int64_t{1} << 25;
 
+// Starting threads for a small problem takes longer than the problem.
+constexpr std::int64_t kWorkForThreads = std::int64_t{1} << 20;
+
 ExecOptions WithPath(const ExecOptions& exec, Path path) {
   ExecOptions other = exec;
   other.path = path;
@@ -120,6 +123,12 @@ Call CallOf(const io::Problem& problem) {
   return call;
 }
 
+int ThreadsFor(const PlanShape& s, int stated) {
+  const double work = static_cast<double>(s.batch * s.heads) * static_cast<double>(s.q_len) * static_cast<double>(s.kv_len) *
+                      static_cast<double>(s.head_dim + s.v_dim);
+  return stated == 0 && work < static_cast<double>(kWorkForThreads) ? 1 : stated;
+}
+
 bool IsSmall(const io::Problem& problem) { return problem.shape.q_len <= kSmall && problem.shape.kv_len <= kSmall; }
 
 RunReport MakeRunReport(const io::Problem& problem, const RunResult& result, const ExecOptions& exec) {
@@ -138,8 +147,9 @@ RunReport MakeRunReport(const io::Problem& problem, const RunResult& result, con
     const bool is_result = path == result.path;
     const Tensor computed = is_result || path == Path::kStaged ? Tensor() : ComputeRows(call, report.sample, WithPath(exec, path)).context;
     const Tensor& context = is_result ? shown : path == Path::kStaged ? staged.context : computed;
-    const DType type = is_result || path == Path::kFused ? problem.v.dtype() : DType::kF32;
-    report.agreement.paths.push_back(CompareRows(Name(path), call, report.sample, reference, context, type));
+    const DType type = is_result ? result.context.dtype() : DType::kF32;
+    const std::string rounded = type == DType::kF32 ? "" : fmt::format(", rounded to {}", Name(type));
+    report.agreement.paths.push_back(CompareRows(Name(path) + rounded, call, report.sample, reference, context, type));
   };
   compare(Path::kFused);
   compare(Path::kStaged);

@@ -40,6 +40,9 @@ struct RunReport {
   std::optional<ScoreTiming> timing;
 };
 
+/// The threads worth starting when none were stated (0): one for small problems, else 0, which means all.
+int ThreadsFor(const PlanShape& shape, int stated);
+
 /// The call that a problem stands for; not for the third stage.
 Call CallOf(const io::Problem& problem);
 

@@ -73,7 +73,9 @@ void Range::Add(const Range& other) {
 
 std::string Show(const Range& range) {
   const double magnitude = LargestMagnitude(range);
-  const std::string smallest = ShowNumber(range.smallest, magnitude), largest = ShowNumber(range.largest, magnitude);
+  std::string smallest = ShowNumber(range.smallest, magnitude);
+  const std::string largest = ShowNumber(range.largest, magnitude);
+  if (smallest == "0.0000" && range.smallest != 0) smallest = fmt::format("{:.1e}", range.smallest);
   std::string text = range.finite == 0 ? "no finite value" : smallest == largest ? smallest : smallest + " … " + largest;
   if (range.minus_infinities > 0) text += fmt::format(", {} × -inf", ShowCount(range.minus_infinities));
   if (range.plus_infinities > 0) text += fmt::format(", {} × +inf", ShowCount(range.plus_infinities));

@@ -1,0 +1,86 @@
+// regard explain: chosen query rows in numbers. Only these rows are computed.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "cli/commands.h"
+#include "report/explanation.h"
+#include "report/matrix_table.h"
+#include "report/run_report.h"
+#include "report/stage_words.h"
+#include "report/text.h"
+
+namespace regard::cli {
+namespace {
+
+// One head and sequence unless others are asked for: an explanation is a page long.
+std::vector<std::int64_t> FirstUnlessChosen(const io::Selection& selection, std::int64_t size) {
+  return selection.all() ? std::vector<std::int64_t>(size > 0 ? 1 : 0, 0) : selection.Indices(size);
+}
+
+// "1 journey"
+std::string Label(std::int64_t index, const io::Tokens& tokens, std::int64_t batch) {
+  return tokens ? fmt::format("{} {}", index, report::ShowToken(tokens.At(batch, index))) : std::to_string(index);
+}
+
+report::ExplanationLabels LabelsOf(const io::Problem& problem, const report::RowIndex& row) {
+  report::ExplanationLabels labels;
+  labels.q = report::QueryName(problem);
+  labels.k = report::KeyName(problem);
+  labels.v = report::ValueName(problem);
+  labels.query_label = Label(row.query, problem.q_tokens, row.batch);
+  std::vector<std::string> tokens;
+  if (problem.k_tokens) {
+    for (std::int64_t j = 0; j < problem.shape.kv_len; ++j) tokens.push_back(problem.k_tokens.At(row.batch, j));
+  }
+  labels.key_labels = report::NumberedLabels(problem.shape.kv_len, tokens);
+  labels.name_head = problem.shape.batch * problem.shape.heads > 1;
+  if (problem.HasProjections() && problem.projections.w_query) {
+    labels.q_origin = fmt::format("w_query · inputs[{}]{}", row.query, problem.projections.b_query ? " + b_query" : "");
+  }
+  return labels;
+}
+
+std::vector<report::RowIndex> ChosenRows(const Options& options, const io::Problem& problem) {
+  if (options.row.all()) throw UsageError("--row: missing; say which query, as in --row 1");
+  const PlanShape& s = problem.shape;
+  std::vector<report::RowIndex> rows;
+  for (const std::int64_t b : FirstUnlessChosen(options.batch, s.batch)) {
+    for (const std::int64_t h : FirstUnlessChosen(options.head, s.heads)) {
+      for (const std::int64_t i : options.row.Indices(s.q_len)) rows.push_back({b, h, i});
+    }
+  }
+  return rows;
+}
+
+}  // namespace
+
+ExitStatus ExplainCommand(const Options& options, Streams& streams) {
+  const io::Problem problem = io::LoadProblem(options.sources, options.problem);
+  const bool third_stage = problem.kind == io::Problem::Kind::kThirdStage;
+  const std::vector<report::RowIndex> rows = ChosenRows(options, problem);
+  ExecOptions exec = options.exec;
+  exec.path = options.path.value_or(Path::kFused);
+  exec.on_progress = {};
+  // Checks the whole problem once, so that messages speak of it and not of one row.
+  if (!third_stage) Plan(problem.shape, report::CallOf(problem).params, exec);
+
+  for (const std::string& note : problem.notes) streams.Note(note);
+  if (!options.json) streams.Print(problem.reading + '\n');
+  std::vector<report::Explanation> explanations;
+  bool agrees = true;
+  for (const report::RowIndex& row : rows) {
+    report::Explanation explanation =
+        third_stage ? report::ExplainThirdStage(problem.weights, problem.v, row) : report::Explain(report::CallOf(problem), row, exec);
+    agrees = agrees && explanation.bound_used <= 1;
+    if (options.json) {
+      explanations.push_back(std::move(explanation));
+    } else {
+      streams.Print('\n' + report::Show(explanation, LabelsOf(problem, row)));
+    }
+  }
+  if (options.json) streams.Print(report::ExplanationsJson(problem, explanations) + '\n');
+  return agrees ? ExitStatus::kDone : ExitStatus::kPathsDisagree;
+}
+
+}  // namespace regard::cli

@@ -1,0 +1,281 @@
+// regard run: the stages of a problem, checked and, on request, saved.
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "cli/commands.h"
+#include "cli/terminal.h"
+#include "core/scratch.h"
+#include "regard/io.h"
+#include "regard/stages.h"
+#include "report/run_report.h"
+#include "report/text.h"
+
+namespace regard::cli {
+namespace {
+
+using internal::SaturatingProduct;
+
+// So many threads for every matrix product while it lives; 0 leaves the library its own choice. BLAS libraries have no common way
+// to say this; one that is not OpenBLAS keeps its threads.
+class BlasThreads {
+ public:
+  explicit BlasThreads(int threads) {
+    auto* get = Find<int (*)()>("openblas_get_num_threads");
+    if (threads <= 0 || get == nullptr || set_ == nullptr) return;
+    before_ = get();
+    set_(threads);
+  }
+  ~BlasThreads() {
+    if (before_ > 0) set_(before_);
+  }
+  BlasThreads(const BlasThreads&) = delete;
+  BlasThreads& operator=(const BlasThreads&) = delete;
+
+ private:
+  template <typename Function>
+  static Function Find(const char* name) {
+    return reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name));
+  }
+
+  void (*set_)(int) = Find<void (*)(int)>("openblas_set_num_threads");
+  int before_ = 0;
+};
+
+// ------------------------------------------------------------------------------------------------- what is to be saved
+
+constexpr const char* kSavable[] = {"context", "lse", "scores", "capped", "masked_scores", "weights", "projected", "q", "k", "v"};
+
+bool IsStage(const std::string& name) { return name == "scores" || name == "capped" || name == "masked_scores" || name == "weights"; }
+
+bool Wants(const std::vector<std::string>& names, const char* name) { return std::find(names.begin(), names.end(), name) != names.end(); }
+
+// What --save and -o come to for this problem; checked before anything is computed.
+std::vector<std::string> NamesToSave(const Options& options, const io::Problem& problem) {
+  if (options.output.empty()) {
+    if (!options.save.empty()) throw UsageError("--save: needs a file to save to; add -o FILE.npz");
+    return {};
+  }
+  const bool third_stage = problem.kind == io::Problem::Kind::kThirdStage;
+  std::vector<std::string> names = options.save;
+  if (names.empty()) names = third_stage || options.dim ? std::vector<std::string>{"context"} : std::vector<std::string>{"context", "lse"};
+  for (const std::string& name : names) {
+    if (std::find(std::begin(kSavable), std::end(kSavable), name) == std::end(kSavable)) {
+      throw UsageError(fmt::format("--save: '{}' is not a result; give any of {}", name, fmt::join(kSavable, ", ")));
+    }
+    const bool absent = (third_stage && name != "context" && name != "weights" && name != "v") ||
+                        (options.dim && name != "context" && name != "weights" && name != "scores") ||
+                        (name == "projected" && problem.kind != io::Problem::Kind::kSelfAttention);
+    if (absent) throw Error(ErrorCode::kInvalidArgument, fmt::format("--save: this run has no '{}'; leave it out", name));
+  }
+  return names;
+}
+
+// ----------------------------------------------------------------------------------------------------- the memory's price
+
+void CheckMemory(const Options& options, double bytes, const std::string& what, const std::string& advice) {
+  if (bytes <= static_cast<double>(options.max_memory)) return;
+  throw Error(ErrorCode::kOutOfMemory,
+              fmt::format("--max-memory: {} take {:.0f} bytes ({}), more than {}; {}", what, bytes, report::ShowBytes(bytes),
+                          report::ShowBytes(static_cast<double>(options.max_memory)), advice));
+}
+
+double Pairs(const PlanShape& s) {
+  return static_cast<double>(s.batch) * static_cast<double>(s.heads) * static_cast<double>(s.q_len) * static_cast<double>(s.kv_len);
+}
+
+double ContextElements(const PlanShape& s) {
+  return static_cast<double>(s.batch) * static_cast<double>(s.heads) * static_cast<double>(s.q_len) * static_cast<double>(s.v_dim);
+}
+
+// ---------------------------------------------------------------------------------------------------------------- running
+
+// Results in the shapes they have in files, with their views in full shape.
+class ResultTensors {
+ public:
+  explicit ResultTensors(const io::Problem& problem) : problem_(problem) {}
+
+  MutableTensorView Make(const std::string& name, DType type, const Dims& full) {
+    Tensor& tensor = tensors_[name] = Tensor::Uninitialized(type, problem_.FileShape(name, full));
+    return problem_.FromFileShape(name, full, tensor.mutable_view());
+  }
+  void Put(const std::string& name, Tensor tensor) { tensors_[name] = std::move(tensor); }
+  TensorView Full(const std::string& name, const Dims& full) const { return problem_.FromFileShape(name, full, tensors_.at(name).view()); }
+
+  void Save(const std::string& path, const std::vector<std::string>& names) const {
+    std::vector<io::OutputArray> arrays;
+    for (const std::string& name : names) arrays.push_back({.name = name, .tensor = tensors_.at(name)});
+    io::Write(path, arrays);
+  }
+
+ private:
+  const io::Problem& problem_;
+  std::map<std::string, Tensor> tensors_;
+};
+
+Dims ContextShape(const PlanShape& s) { return {s.batch, s.heads, s.q_len, s.v_dim}; }
+Dims StageShape(const PlanShape& s) { return {s.batch, s.heads, s.q_len, s.kv_len}; }
+
+// The inputs' projections and the projected context, where they are to be saved.
+void AddProjections(const io::Problem& problem, const std::vector<std::string>& names, ResultTensors* results) {
+  for (const auto& [name, view] : {std::pair{"q", problem.q}, std::pair{"k", problem.k}, std::pair{"v", problem.v}}) {
+    if (Wants(names, name)) results->Put(name, Tensor::CopyOf(view));
+  }
+  if (!Wants(names, "projected")) return;
+  const Tensor projected = ProjectContext(results->Full("context", ContextShape(problem.shape)), problem.projections);
+  results->Put("projected", problem.ToFileShape("projected", projected));
+}
+
+report::RunReport RunAttention(const Options& options, const io::Problem& problem, const std::vector<std::string>& names,
+                               ResultTensors* results) {
+  const PlanShape& s = problem.shape;
+  const bool saves_stages = std::any_of(names.begin(), names.end(), IsStage);
+  const Path path = options.path.value_or(Path::kFused), stage_path = path == Path::kFused ? Path::kStaged : path;
+  const report::Call call = report::CallOf(problem);
+  ExecOptions exec = options.exec;
+  exec.path = path;
+  exec.threads = report::ThreadsFor(s, options.exec.threads);
+  const Plan plan(s, call.params, exec);
+  exec.path = stage_path;
+  const Plan stage_plan = saves_stages && path == Path::kFused ? Plan(s, call.params, exec) : plan;
+
+  const DType stage_type = stage_path == Path::kReference ? DType::kF64 : DType::kF32;
+  const double stages = static_cast<double>(std::count_if(names.begin(), names.end(), IsStage));
+  const double stage_bytes = stages * Pairs(s) * static_cast<double>(ItemSize(stage_type));
+  CheckMemory(options,
+              stage_bytes + ContextElements(s) * static_cast<double>(ItemSize(s.v_dtype)) +
+                  static_cast<double>(std::max(plan.WorkspaceBytes(), stage_plan.WorkspaceBytes())),
+              saves_stages ? "the stages to be saved and their run" : "the run and its results",
+              saves_stages ? "save fewer stages, or state a larger one" : "use --path fused, or state a larger one");
+
+  report::RunResult result{plan.Description(), path, {}, 0};
+  Outputs outputs;
+  outputs.context = results->Make("context", s.v_dtype, ContextShape(s));
+  outputs.lse = results->Make("lse", stage_type, {s.batch, s.heads, s.q_len});
+  outputs.empty_rows = &result.empty_rows;
+  Outputs stage_outputs;
+  const auto stage = [&](const char* name, MutableTensorView* view) {
+    if (Wants(names, name)) *view = results->Make(name, stage_type, StageShape(s));
+  };
+  Outputs& with_stages = path == Path::kFused ? stage_outputs : outputs;
+  stage("scores", &with_stages.scores);
+  stage("capped", &with_stages.capped);
+  stage("masked_scores", &with_stages.masked_scores);
+  stage("weights", &with_stages.weights);
+
+  const auto run = [&](const Plan& one, const Outputs& to) {
+    const BlasThreads blas(exec.threads);
+    Workspace workspace = one.MakeWorkspace();
+    one.Run({problem.q, problem.k, problem.v}, to, workspace).ThrowIfFailed();
+  };
+  run(plan, outputs);
+  if (saves_stages && path == Path::kFused) run(stage_plan, stage_outputs);
+  AddProjections(problem, names, results);
+  result.context = outputs.context;
+  exec.path = path;
+  const BlasThreads one_thread(1);
+  return report::MakeRunReport(problem, result, exec);
+}
+
+report::RunReport RunThirdStage(const Options& options, const io::Problem& problem, const std::vector<std::string>& names,
+                                ResultTensors* results) {
+  if (options.path && *options.path != Path::kStaged) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("--path: {} starts from q and k, but here weights are given; leave --path out", Name(*options.path)));
+  }
+  const PlanShape& s = problem.shape;
+  CheckMemory(options, ContextElements(s) * 4, "the results", "state a larger one");
+  const MutableTensorView context = results->Make("context", DType::kF32, ContextShape(s));
+  for (std::int64_t b = 0; b < s.batch; ++b) {
+    for (std::int64_t h = 0; h < s.heads; ++h) {
+      const TensorView v = problem.v.Select(0, b).Select(0, h / (s.heads / problem.v.dim(1)));
+      const Tensor head = Context(problem.weights.Select(0, b).Select(0, h), v);
+      const TensorView to = context.Select(0, b).Select(0, h);
+      for (std::int64_t i = 0; i < s.q_len; ++i) {
+        auto* row = static_cast<float*>(context.mutable_data()) + (static_cast<const float*>(to.data()) - static_cast<const float*>(context.data()));
+        for (std::int64_t d = 0; d < s.v_dim; ++d) row[i * to.stride(0) + d * to.stride(1)] = static_cast<float>(head(i, d));
+      }
+    }
+  }
+  if (Wants(names, "weights")) results->Put("weights", problem.ToFileShape("weights", problem.weights));
+  if (Wants(names, "v")) results->Put("v", Tensor::CopyOf(problem.v));
+  return report::MakeThirdStageReport(problem, {"staged, third stage only: context = weights · v", Path::kStaged, context, 0});
+}
+
+// The axis of --dim, counted from the front; nothing when it is the keys', where softmax is attention's.
+std::optional<int> OtherAxis(const Options& options, const io::Problem& problem) {
+  if (!options.dim) return std::nullopt;
+  const int rank = problem.FileShape("scores", StageShape(problem.shape)).size(), axis = *options.dim < 0 ? *options.dim + rank : *options.dim;
+  if (axis < 0 || axis >= rank) {
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("--dim: {} is not an axis of scores with {} axes; give {} to {}", *options.dim, rank, -rank, rank - 1));
+  }
+  return axis == rank - 1 ? std::nullopt : std::optional<int>(axis);
+}
+
+void CheckPlainForOtherAxis(const Options& options, const io::Problem& problem) {
+  const AttentionParams& p = problem.params;
+  const char* rule = p.causal                          ? "causal"
+                     : p.window_left || p.window_right ? "a window"
+                     : p.mask                          ? "mask"
+                     : p.bias                          ? "bias"
+                     : p.kv_lens                       ? "kv_lens"
+                     : p.q_segments                    ? "segments"
+                     : p.alibi_slopes                  ? "alibi_slopes"
+                     : p.sinks                         ? "sinks"
+                     : p.soft_cap > 0                  ? "soft_cap"
+                                                       : nullptr;
+  if (rule != nullptr) {
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("--dim: {} goes together with {} only over keys; leave one of them out", *options.dim, rule));
+  }
+  if (options.path == Path::kFused) {
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("--dim: {} needs whole scores, which the fused path has not; use --path staged or reference", *options.dim));
+  }
+  // Scores and weights by both paths, and the rows of the report.
+  CheckMemory(options, Pairs(problem.shape) * (2 * 4 + 2 * 8 + 3 * 8), "scores and weights along another axis", "give a smaller problem, or state a larger one");
+}
+
+report::RunReport RunOtherAxis(const Options& options, const io::Problem& problem, int axis, const std::vector<std::string>& names,
+                               ResultTensors* results) {
+  CheckPlainForOtherAxis(options, problem);
+  const Path path = options.path.value_or(Path::kStaged);
+  const BlasThreads one_thread(1);
+  const report::OtherAxisRun run = report::RunAlongAxis(problem, axis, path);
+  if (Wants(names, "scores")) results->Put("scores", problem.ToFileShape("scores", run.scores));
+  if (Wants(names, "weights")) results->Put("weights", problem.ToFileShape("weights", run.weights));
+  results->Put("context", problem.ToFileShape("context", run.context));
+  return report::MakeOtherAxisReport(problem, run, axis, path);
+}
+
+}  // namespace
+
+ExitStatus RunCommand(const Options& options, Streams& streams) {
+  if (!options.row.all()) throw UsageError("--row: `run` takes all rows; for one of them use `regard explain`");
+  const io::Problem problem = io::LoadProblem(options.sources, options.problem);
+  const std::vector<std::string> names = NamesToSave(options, problem);
+  report::RunView view{streams.width(), streams.is_terminal(), ColorsOf(streams), {}, {}};
+  if (!options.batch.all()) view.batches = options.batch.Indices(problem.shape.batch);
+  if (!options.head.all()) view.heads = options.head.Indices(problem.shape.heads);
+
+  ResultTensors results(problem);
+  const bool third_stage = problem.kind == io::Problem::Kind::kThirdStage;
+  if (third_stage && options.dim) throw Error(ErrorCode::kInvalidArgument, "--dim: here weights are given, nothing is normalised; leave it out");
+  const std::optional<int> axis = third_stage ? std::nullopt : OtherAxis(options, problem);
+  const report::RunReport report = third_stage ? RunThirdStage(options, problem, names, &results)
+                                   : axis      ? RunOtherAxis(options, problem, *axis, names, &results)
+                                               : RunAttention(options, problem, names, &results);
+  streams.EndProgress();
+  for (const std::string& note : problem.notes) streams.Note(note);
+  if (!names.empty()) results.Save(options.output, names);
+  if (options.json) {
+    streams.Print(report::RunReportJson(problem, report, options.output, names) + '\n');
+  } else {
+    streams.Print(problem.reading + "\n\n" + report::ShowRunReport(problem, report, view));
+    if (!names.empty()) streams.Print(fmt::format("saved {} to {}\n", fmt::join(names, ", "), options.output));
+  }
+  return report.agreement.agrees() ? ExitStatus::kDone : ExitStatus::kPathsDisagree;
+}
+
+}  // namespace regard::cli

@@ -1,0 +1,12 @@
+// What standard output can show.
+#pragma once
+
+#include "cli/streams.h"
+#include "report/heat_map.h"
+
+namespace regard::cli {
+
+/// 24-bit colours where Streams says so, 256 where the terminal's name promises them, else none; NO_COLOR is respected.
+report::Colors ColorsOf(const Streams& streams);
+
+}  // namespace regard::cli
