@@ -46,8 +46,7 @@ struct DecodeRow {
 
 struct DecodeScratch {
   DecodeRow rows[kMaxDecodeRows];
-  alignas(64) float partial[kDecodeTileRows * kSubBlock * kLanes];  // lane sums of q k, before they are summed across
-  alignas(64) float k_tail[kSubBlock * kLanes];                     // the last head_dim % kLanes elements, zeros behind
+  alignas(64) float k_tail[kSubBlock * kLanes];  // the last head_dim % kLanes elements, zeros behind
   alignas(64) float v_tail[kSubBlock * kLanes];
 };
 
@@ -172,28 +171,43 @@ HWY_INLINE void SoftmaxRow(const DecodeCall& call, const SubBlock& at, DecodeRow
   hn::Store(sum, d, row.row_sum);
 }
 
-/// partial[r][key] = lane sums of q k for NR rows and the keys of the sub-block.
+/// Scores of the NR rows from rows on against the whole sub-block; keys beyond the last at work repeat it.
 template <int NR>
-HWY_INLINE void MultiplyKeys(const DecodeCall& call, const SubBlock& at, const DecodeRow* rows, DecodeScratch& scratch) {
+HWY_NOINLINE void ScoreRows(const DecodeCall& call, const SubBlock& at, DecodeRow* rows, const DecodeScratch& scratch) {
   const DF d;
   const KvHead& kv = call.constants.kv;
   const std::int64_t whole = kv.head_dim / kLanes * kLanes;
   const float* HWY_RESTRICT q[NR];
   REGARD_UNROLL for (int r = 0; r < NR; ++r) q[r] = rows[r].q;
-  for (int key = at.begin; key < at.end; ++key) {
-    const float* HWY_RESTRICT k = kv.k + (at.first_key + key) * kv.k_stride;
-    VF sum[NR];
-    REGARD_UNROLL for (int r = 0; r < NR; ++r) sum[r] = hn::Zero(d);
-    for (std::int64_t i = 0; i < whole; i += kLanes) {
-      const VF ki = hn::LoadU(d, k + i);
-      REGARD_UNROLL for (int r = 0; r < NR; ++r) sum[r] = hn::MulAdd(hn::Load(d, q[r] + i), ki, sum[r]);
+  alignas(64) float block_sums[NR][kSubBlock / 4 * kBlockSums];
+  for (int key = 0; key < kSubBlock; key += 4) {
+    const float* HWY_RESTRICT k[4];
+    int index[4];
+    REGARD_UNROLL for (int j = 0; j < 4; ++j) {
+      index[j] = std::clamp(key + j, at.begin, at.end - 1);
+      k[j] = kv.k + (at.first_key + index[j]) * kv.k_stride;
+    }
+    VF sum[NR][4];
+    REGARD_UNROLL for (int r = 0; r < NR; ++r) { REGARD_UNROLL for (int j = 0; j < 4; ++j) sum[r][j] = hn::Zero(d); }
+    REGARD_UNROLL for (int j = 0; j < 4; ++j) {
+      for (std::int64_t i = 0; i < whole; i += kLanes) {
+        const VF ki = hn::LoadU(d, k[j] + i);
+        REGARD_UNROLL for (int r = 0; r < NR; ++r) sum[r][j] = hn::MulAdd(hn::Load(d, q[r] + i), ki, sum[r][j]);
+      }
     }
     if (whole < kv.head_dim) {
-      const VF ki = hn::Load(d, scratch.k_tail + key * kLanes);
-      REGARD_UNROLL for (int r = 0; r < NR; ++r) sum[r] = hn::MulAdd(hn::Load(d, q[r] + whole), ki, sum[r]);
+      REGARD_UNROLL for (int r = 0; r < NR; ++r) {
+        const VF qi = hn::Load(d, q[r] + whole);
+        REGARD_UNROLL for (int j = 0; j < 4; ++j) {
+          sum[r][j] = hn::MulAdd(qi, hn::Load(d, scratch.k_tail + index[j] * kLanes), sum[r][j]);
+        }
+      }
     }
-    REGARD_UNROLL for (int r = 0; r < NR; ++r) hn::Store(sum[r], d, scratch.partial + (r * kSubBlock + key) * kLanes);
+    REGARD_UNROLL for (int r = 0; r < NR; ++r) {
+      StoreBlockSums(sum[r][0], sum[r][1], sum[r][2], sum[r][3], block_sums[r] + key / 4 * kBlockSums);
+    }
   }
+  for (int r = 0; r < NR; ++r) SumAcrossBlocks(block_sums[r], rows[r].scores);
 }
 
 /// rows[r].acc[0…NV vectors) += Σ weights · v over the sub-block. kCare: each row touches only the values it may see.
@@ -211,7 +225,8 @@ HWY_INLINE void MultiplyValues(const SubBlock& at, const float* HWY_RESTRICT v, 
     VF p[NR];
     REGARD_UNROLL for (int r = 0; r < NR; ++r) p[r] = hn::Set(d, rows[r].scores[key]);
     REGARD_UNROLL for (int i = 0; i < NV; ++i) {
-      const VF vi = hn::LoadU(d, v + key * v_stride + i * kLanes);
+      VF vi = hn::LoadU(d, v + key * v_stride + i * kLanes);
+      KeepInRegister(vi);
       REGARD_UNROLL for (int r = 0; r < NR; ++r) acc[r][i] = hn::MulAdd(p[r], vi, acc[r][i]);
     }
   }
@@ -229,8 +244,8 @@ HWY_NOINLINE void MultiplyValueRows(const DecodeCall& call, const SubBlock& at, 
   const KvHead& kv = call.constants.kv;
   const float* v = kv.v + at.first_key * kv.v_stride;
   std::int64_t column = 0;
-  for (; column + kDecodeColumnVectors * kLanes <= kv.v_dim; column += kDecodeColumnVectors * kLanes) {
-    MultiplyValues<NR, kDecodeColumnVectors, kCare>(at, v + column, kv.v_stride, rows, column);
+  for (; column + kDecodeTileColumns * kLanes <= kv.v_dim; column += kDecodeTileColumns * kLanes) {
+    MultiplyValues<NR, kDecodeTileColumns, kCare>(at, v + column, kv.v_stride, rows, column);
   }
   for (; column + kLanes <= kv.v_dim; column += kLanes) MultiplyValues<NR, 1, kCare>(at, v + column, kv.v_stride, rows, column);
   if (column < kv.v_dim) MultiplyValues<NR, 1, kCare>(at, scratch.v_tail, kLanes, rows, column);
@@ -257,17 +272,6 @@ HWY_INLINE bool HasNonFinite(const SubBlock& at, const float* v, std::int64_t st
   return !hn::AllTrue(d, hn::Eq(sum, hn::Zero(d))) || tail != 0.0f;
 }
 
-/// Scores of the NR rows from rows on: products, then the sums across lanes.
-template <int NR>
-HWY_NOINLINE void ScoreRows(const DecodeCall& call, const SubBlock& at, DecodeRow* rows, DecodeScratch& scratch) {
-  MultiplyKeys<NR>(call, at, rows, scratch);
-  for (int r = 0; r < NR; ++r) {
-    for (int key = 0; key < kSubBlock; key += kLanes) {
-      hn::Store(SumAcross(scratch.partial + (r * kSubBlock + key) * kLanes), DF(), rows[r].scores + key);
-    }
-  }
-}
-
 HWY_INLINE void AttendSubBlock(const DecodeCall& call, SubBlock at, DecodeScratch& scratch) {
   const KvHead& kv = call.constants.kv;
   DecodeRow* rows = scratch.rows;
@@ -276,7 +280,6 @@ HWY_INLINE void AttendSubBlock(const DecodeCall& call, SubBlock at, DecodeScratc
   int r = 0;
   for (; r + kDecodeTileRows <= call.num_rows; r += kDecodeTileRows) ScoreRows<kDecodeTileRows>(call, at, rows + r, scratch);
   for (; r < call.num_rows; ++r) ScoreRows<1>(call, at, rows + r, scratch);
-
   const std::uint32_t whole = (1u << at.end) - (1u << at.begin);
   bool all_seen = true;
   for (r = 0; r < call.num_rows; ++r) {
@@ -303,7 +306,6 @@ void Decode(const KvHead& kv, const RowOptions& options, const QueryRow* rows, s
             void* memory) {
   const DecodeCall call = {MakeConstants(kv, options, kTanhPrescale), first_key, last_key, static_cast<int>(num_rows)};
   DecodeScratch& scratch = *new (memory) DecodeScratch;
-  std::fill(std::begin(scratch.partial), std::end(scratch.partial), 0.0f);
   std::fill(std::begin(scratch.k_tail), std::end(scratch.k_tail), 0.0f);
   std::fill(std::begin(scratch.v_tail), std::end(scratch.v_tail), 0.0f);
   float* floats = reinterpret_cast<float*>(static_cast<std::uint8_t*>(memory) + sizeof(DecodeScratch));

@@ -14,43 +14,47 @@ namespace regard::internal::HWY_NAMESPACE {
 /// Whole vectors that hold dim floats, in floats.
 HWY_INLINE std::int64_t Padded(std::int64_t dim) { return (dim + kLanes - 1) / kLanes * kLanes; }
 
+inline constexpr int kBlockSums = kLanes > 4 ? kLanes : 4;  // floats that StoreBlockSums writes
+
 #if REGARD_HAVE_BLOCKS
 
-/// Sums within each 128-bit block of four vectors: lane i of block b holds the sum of block b of vector i.
-HWY_INLINE VF SumBlocks(const float* vectors) {
-  const DF d;
-  VF a = hn::Load(d, vectors);
-  VF b = hn::Load(d, vectors + kLanes);
-  VF c = hn::Load(d, vectors + 2 * kLanes);
-  VF e = hn::Load(d, vectors + 3 * kLanes);
+/// Sums across four vectors, as far as 128-bit blocks go: lane i of block b of to is the sum of block b of vector i.
+HWY_INLINE void StoreBlockSums(VF a, VF b, VF c, VF e, float* to) {
   Transpose4x4Blocks(a, b, c, e);
-  return hn::Add(hn::Add(a, b), hn::Add(c, e));
+  hn::Store(hn::Add(hn::Add(a, b), hn::Add(c, e)), DF(), to);
 }
 
-/// Of two vectors from SumBlocks: even blocks hold a's sums over pairs of blocks, odd blocks b's.
+/// Of two vectors of block sums: even blocks hold a's sums over pairs of blocks, odd blocks b's.
 HWY_INLINE VF SumBlockPairs(VF a, VF b) {
   return hn::Add(hn::OddEvenBlocks(b, a), hn::SwapAdjacentBlocks(hn::OddEvenBlocks(a, b)));
 }
 
-/// kLanes vectors of kLanes floats each: lane i of the result is the sum of vector i. The order of the sum is the same for all i.
+/// sums[4i + j] = the sum of the j-th vector that went into the i-th of kSubBlock / 4 block sums. The order of a sum is the same for all.
 template <class D = DF>
-HWY_INLINE VF SumAcross(const float* vectors) {
-  constexpr int kGroup = 4 * kLanes;
-  if constexpr (hn::MaxLanes(D()) == 4) {
-    return SumBlocks(vectors);
-  } else if constexpr (hn::MaxLanes(D()) == 8) {
-    return SumBlockPairs(SumBlocks(vectors), SumBlocks(vectors + kGroup));
-  } else {
-    const D d;
-    const VF low = SumBlockPairs(SumBlocks(vectors), SumBlocks(vectors + kGroup));
-    const VF high = SumBlockPairs(SumBlocks(vectors + 2 * kGroup), SumBlocks(vectors + 3 * kGroup));
-    return hn::Add(hn::ConcatLowerLower(d, high, low), hn::ConcatUpperUpper(d, high, low));
+HWY_INLINE void SumAcrossBlocks(const float* block_sums, float* sums) {
+  const D d;
+  for (int i = 0; i < kSubBlock; i += kLanes, block_sums += kLanes / 4 * kLanes, sums += kLanes) {
+    if constexpr (hn::MaxLanes(D()) == 4) {
+      hn::Store(hn::Load(d, block_sums), d, sums);
+    } else {
+      const VF low = SumBlockPairs(hn::Load(d, block_sums), hn::Load(d, block_sums + kLanes));
+      if constexpr (hn::MaxLanes(D()) == 8) {
+        hn::Store(low, d, sums);
+      } else {
+        const VF high = SumBlockPairs(hn::Load(d, block_sums + 2 * kLanes), hn::Load(d, block_sums + 3 * kLanes));
+        hn::Store(hn::Add(hn::ConcatLowerLower(d, high, low), hn::ConcatUpperUpper(d, high, low)), d, sums);
+      }
+    }
   }
 }
 
 #else
 
-HWY_INLINE VF SumAcross(const float* vectors) { return hn::Load(DF(), vectors); }
+HWY_INLINE void StoreBlockSums(VF a, VF b, VF c, VF e, float* to) {
+  const VF vectors[4] = {a, b, c, e};
+  for (int i = 0; i < 4; ++i) hn::Store(vectors[i], DF(), to + i);
+}
+HWY_INLINE void SumAcrossBlocks(const float* block_sums, float* sums) { std::copy_n(block_sums, kSubBlock, sums); }
 
 #endif  // REGARD_HAVE_BLOCKS
 

@@ -49,17 +49,28 @@ inline constexpr int kKeyBlock = 128;
 // bandwidth where 16 gave 90.
 inline constexpr int kSubBlock = 16;
 
-// Decode rows that share one pass over the keys, and columns (in vectors) of one pass over the values, for two rows: 2 · 8
-// accumulators of 32 registers with AVX-512, 2 · 4 of 16 otherwise.
-inline constexpr int kDecodeTileRows = 4;
+// Decode scores kDecodeTileRows query rows at once, and weighs kDecodeTileColumns vectors of columns for two rows at once: 16
+// accumulators of 32 registers with AVX-512, 8 of 16 otherwise.
 #if HWY_TARGET == HWY_AVX3
-inline constexpr int kDecodeColumnVectors = 8;
+inline constexpr int kDecodeTileRows = 4;
+inline constexpr int kDecodeTileColumns = 8;
 #else
-inline constexpr int kDecodeColumnVectors = 4;
+inline constexpr int kDecodeTileRows = 2;
+inline constexpr int kDecodeTileColumns = 4;
 #endif
 
 inline constexpr int kQueryRows = kQueryVectors * kLanes;
 static_assert(kQueryRows <= 64, "visibility keeps one bit per row in a 64-bit word");
+
+/// GCC 12 folds a load into each of two uses as a memory operand, which doubles the loads where those are scarce. This pins it.
+template <class V>
+HWY_INLINE void KeepInRegister(V& v) {
+#if HWY_ARCH_X86 && HWY_COMPILER_GCC_ACTUAL && REGARD_HAVE_BLOCKS
+  asm("" : "+v"(v.raw));
+#else
+  (void)v;
+#endif
+}
 
 }  // namespace regard::internal::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -1,0 +1,249 @@
+// Test support of the ISA room: one call of a kernel with all its storage, and the same in double by the definition.
+//
+//     KernelCase test(CaseSpec{.rows = 70, .kv_len = 300, .causal = true}, /*seed=*/1);
+//     RunPrefill(*FindKernels("AVX2"), test, test.rows);
+//     ExpectNearDefinition(test);
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <new>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "src/kernels/kernels.h"
+
+namespace regard::internal {
+
+inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
+inline constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+
+struct CaseSpec {
+  std::int64_t rows = 20, kv_len = 50, head_dim = 16, v_dim = 16;
+  bool causal = false;       // row i sees keys up to kv_len − rows + i
+  std::int64_t window = -1;  // and at most this many before its own
+  bool ragged = false;       // each row its own random interval, some empty
+  bool mask = false, bias = false, alibi = false, sink = false;
+  float soft_cap = 0;
+  float q_size = 1;                           // standard deviation
+  std::int64_t k_padding = 0, v_padding = 0;  // floats between rows
+  std::int64_t mask_key_stride = 1, bias_key_stride = 1;
+};
+
+struct KernelCase {
+  KernelCase(const CaseSpec& wanted, unsigned seed) : spec(wanted) {
+    std::mt19937 random(seed);
+    std::normal_distribution<float> normal;
+    const auto fill = [&](std::vector<float>& values, std::int64_t count, float size) {
+      values.resize(static_cast<std::size_t>(count));
+      for (float& x : values) x = size * normal(random);
+    };
+    const std::int64_t kv_len = spec.kv_len;
+    fill(q, spec.rows * spec.head_dim, spec.q_size);
+    fill(k, kv_len * (spec.head_dim + spec.k_padding), 1);
+    fill(v, kv_len * (spec.v_dim + spec.v_padding), 1);
+    for (float& x : v) x += 0.5f;  // asymmetric: errors of the weights' sum do not cancel
+    context.assign(static_cast<std::size_t>(spec.rows * spec.v_dim), kNaN);
+    lse.assign(static_cast<std::size_t>(spec.rows), kNaN);
+    kv = {k.data(), spec.head_dim + spec.k_padding, v.data(), spec.v_dim + spec.v_padding, kv_len, spec.head_dim, spec.v_dim};
+    options = {1.0f / std::sqrt(static_cast<float>(spec.head_dim)),
+               spec.soft_cap,
+               spec.mask_key_stride,
+               spec.bias_key_stride,
+               spec.mask,
+               spec.bias,
+               spec.alibi};
+    const std::int64_t mask_row = std::max<std::int64_t>(1, kv_len * spec.mask_key_stride);
+    const std::int64_t bias_row = std::max<std::int64_t>(1, kv_len * spec.bias_key_stride);
+    if (spec.mask) {
+      mask.resize(static_cast<std::size_t>(spec.rows * mask_row));
+      for (std::uint8_t& m : mask) m = static_cast<std::uint8_t>(random() % 3);  // 2 is true as well
+    }
+    if (spec.bias) {
+      fill(bias, spec.rows * bias_row, 2);
+      for (float& b : bias) b = random() % 5 == 0 ? -kInfinity : b;
+    }
+    for (std::int64_t i = 0; i < spec.rows; ++i) {
+      QueryRow row = {};
+      row.q = q.data() + i * spec.head_dim;
+      row.context = context.data() + i * spec.v_dim;
+      row.lse = lse.data() + i;
+      row.position = kv_len - spec.rows + i;
+      row.key_end = spec.causal ? std::clamp<std::int64_t>(row.position + 1, 0, kv_len) : kv_len;
+      if (spec.window >= 0) row.key_begin = std::clamp<std::int64_t>(row.position - spec.window, 0, row.key_end);
+      if (spec.ragged) {
+        const std::int64_t a = random() % (kv_len + 1), b = random() % (kv_len + 1);
+        row.key_begin = std::min(a, b);
+        row.key_end = i % 7 == 3 ? row.key_begin : std::max(a, b);
+      }
+      row.alibi_slope = spec.alibi ? 0.02f * static_cast<float>(i % 5) : 0;
+      row.sink = spec.sink ? normal(random) : -kInfinity;
+      row.mask = spec.mask ? mask.data() + i * mask_row : nullptr;
+      row.bias = spec.bias ? bias.data() + i * bias_row : nullptr;
+      rows.push_back(row);
+    }
+  }
+  KernelCase(const KernelCase&) = delete;
+  KernelCase& operator=(const KernelCase&) = delete;
+
+  bool Visible(const QueryRow& row, std::int64_t j) const {
+    return j >= row.key_begin && j < row.key_end && (!options.has_mask || row.mask[j * options.mask_key_stride] != 0) &&
+           (!options.has_bias || row.bias[j * options.bias_key_stride] != -kInfinity);
+  }
+  float* Key(std::int64_t j) { return k.data() + j * kv.k_stride; }
+  float* Value(std::int64_t j) { return v.data() + j * kv.v_stride; }
+
+  CaseSpec spec;
+  std::vector<float> q, k, v, bias, context, lse;
+  std::vector<std::uint8_t> mask;
+  KvHead kv;
+  RowOptions options;
+  std::vector<QueryRow> rows;
+};
+
+/// One row by the definition, in double, with an a-priori bound of what f32 may differ by.
+struct ExpectedRow {
+  std::vector<double> context, context_error;
+  double lse = -std::numeric_limits<double>::infinity();
+  double lse_error = 0;
+  bool saw_key = false;
+};
+
+inline ExpectedRow Define(const KernelCase& test, const QueryRow& row) {
+  const KvHead& kv = test.kv;
+  const double unit = std::ldexp(1.0, -24);
+  ExpectedRow expected;
+  std::vector<double> scores(static_cast<std::size_t>(kv.kv_len), -std::numeric_limits<double>::infinity());
+  double largest = -std::numeric_limits<double>::infinity();
+  double score_error = 0;
+  for (std::int64_t j = 0; j < kv.kv_len; ++j) {
+    if (!test.Visible(row, j)) continue;
+    expected.saw_key = true;
+    double dot = 0, magnitude = 0;
+    for (std::int64_t i = 0; i < kv.head_dim; ++i) {
+      const double product = static_cast<double>(row.q[i]) * kv.k[j * kv.k_stride + i];
+      dot += product;
+      magnitude += std::fabs(product);
+    }
+    double s = test.options.scale * dot;
+    magnitude *= test.options.scale;
+    if (test.options.soft_cap > 0) {
+      s = test.options.soft_cap * std::tanh(s / test.options.soft_cap);
+      magnitude += test.options.soft_cap;
+    }
+    if (test.options.has_bias) s += row.bias[j * test.options.bias_key_stride];
+    if (test.options.has_bias) magnitude += std::fabs(row.bias[j * test.options.bias_key_stride]);
+    const double distance = std::fabs(static_cast<double>(row.position - j));
+    if (test.options.has_alibi) s -= row.alibi_slope * distance;
+    if (test.options.has_alibi) magnitude += row.alibi_slope * distance;
+    scores[static_cast<std::size_t>(j)] = s;
+    largest = std::max(largest, s);
+    score_error = std::max(score_error, magnitude);
+  }
+  // A dot product of n terms errs by n units of its magnitude, packing and the options by a few; the reference it is subtracted from, by as
+  // much again.
+  score_error *= 2 * static_cast<double>(kv.head_dim + 8) * unit;
+  const double sum_error = static_cast<double>(128 + kv.kv_len / 128 + 8) * unit;  // block sums, then sums of blocks, exp2
+  double sum = 0;
+  std::vector<double> absolute(static_cast<std::size_t>(kv.v_dim));
+  expected.context.resize(static_cast<std::size_t>(kv.v_dim));
+  for (std::int64_t j = 0; j < kv.kv_len; ++j) {
+    if (!test.Visible(row, j)) continue;
+    const double weight = std::exp(scores[static_cast<std::size_t>(j)] - largest);
+    sum += weight;
+    for (std::int64_t c = 0; c < kv.v_dim; ++c) {
+      expected.context[static_cast<std::size_t>(c)] += weight * kv.v[j * kv.v_stride + c];
+      absolute[static_cast<std::size_t>(c)] += weight * std::fabs(kv.v[j * kv.v_stride + c]);
+    }
+  }
+  const double all = sum + (row.sink == -kInfinity ? 0 : std::exp(row.sink - largest));
+  for (std::size_t c = 0; c < expected.context.size(); ++c) {
+    if (expected.saw_key) expected.context[c] /= all;
+    const double relative = 2 * (score_error + sum_error);
+    expected.context_error.push_back(expected.saw_key ? relative * absolute[c] / all + 1e-44 : 0);
+  }
+  expected.lse = expected.saw_key ? largest + std::log(all) : row.sink;
+  expected.lse_error = score_error + sum_error + 4 * unit * std::fabs(expected.lse);
+  return expected;
+}
+
+/// The results of test.rows, wherever they were computed, against the definition.
+inline void ExpectNearDefinition(const KernelCase& test) {
+  for (std::size_t i = 0; i < test.rows.size(); ++i) {
+    const QueryRow& row = test.rows[i];
+    const ExpectedRow expected = Define(test, row);
+    for (std::size_t c = 0; c < expected.context.size(); ++c) {
+      ASSERT_LE(std::fabs(row.context[c] - expected.context[c]), expected.context_error[c])
+          << "row " << i << ", column " << c << ": " << row.context[c] << " instead of " << expected.context[c];
+    }
+    if (row.lse == nullptr) continue;
+    if (std::isinf(expected.lse)) {
+      ASSERT_EQ(*row.lse, expected.lse) << "row " << i;
+    } else {
+      ASSERT_LE(std::fabs(*row.lse - expected.lse), expected.lse_error)
+          << "row " << i << ": " << *row.lse << " instead of " << expected.lse;
+    }
+  }
+}
+
+/// Scratch as the contract asks for it, filled with NaN so that a read before a write shows.
+class Scratch {
+ public:
+  explicit Scratch(std::size_t bytes) : bytes_(bytes), memory_(static_cast<std::uint8_t*>(::operator new(bytes + 64, kAlign))) {
+    std::memset(memory_, 0xFF, bytes + 64);
+  }
+  ~Scratch() {
+    for (int i = 0; i < 64; ++i) EXPECT_EQ(memory_[bytes_ + static_cast<std::size_t>(i)], 0xFF) << "written behind the scratch";
+    ::operator delete(memory_, kAlign);
+  }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  void* get() const { return memory_; }
+
+ private:
+  static constexpr std::align_val_t kAlign{64};
+  std::size_t bytes_;
+  std::uint8_t* memory_;
+};
+
+inline std::int64_t RunPrefill(const KernelTable& kernels, const KernelCase& test, const std::vector<QueryRow>& rows) {
+  const Scratch scratch(kernels.prefill_scratch_bytes(test.kv.head_dim, test.kv.v_dim));
+  return kernels.prefill(test.kv, test.options, rows.data(), static_cast<std::int64_t>(rows.size()), scratch.get());
+}
+
+/// Bits, so that NaN equals itself and −0 differs from 0.
+inline std::vector<std::uint32_t> Bits(const std::vector<float>& values) {
+  std::vector<std::uint32_t> bits(values.size());
+  if (!values.empty()) std::memcpy(bits.data(), values.data(), values.size() * sizeof(float));
+  return bits;
+}
+
+/// A test suite instance per compiled target; skips those this CPU cannot run, and holds the others to running themselves.
+class PerTarget : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    kernels_ = FindKernels(GetParam());
+    if (kernels_ == nullptr) GTEST_SKIP() << GetParam() << " is compiled in, but this CPU does not support it";
+    ASSERT_EQ(GetParam(), kernels_->target);
+  }
+  const KernelTable& kernels() const { return *kernels_; }
+
+ private:
+  const KernelTable* kernels_ = nullptr;
+};
+
+inline std::vector<std::string> CompiledTargetNames() {
+  std::vector<std::string> names;
+  for (const TargetInfo& target : CompiledTargets()) names.push_back(target.name);
+  return names;
+}
+inline std::string CaseName(const testing::TestParamInfo<std::string>& target) { return target.param; }
+
+}  // namespace regard::internal
