@@ -101,7 +101,7 @@ REGARD_API std::string ReadAll(const std::string& path);
 
 // ------------------------------------------------------------------------------------------------------------ writing
 
-/// One array to be written: a tensor, or strings (rank 1) when no tensor is given.
+/// One array to be written: a tensor, which is borrowed until the call returns, or strings (rank 1) when no tensor is given.
 struct OutputArray {
   std::string name;
   TensorView tensor = {};

@@ -31,7 +31,7 @@ std::string Resolve(const std::string& path, bool* exists, mode_t* mode) {
     Fail(ErrorCode::kIo, path, "exists and is not a regular file, so it cannot be replaced; choose another path");
   }
   // Renaming would get around the protection of a file that may not be written.
-  if (access(target.c_str(), W_OK) != 0) FailIo(path, "may not be overwritten", errno);
+  if (faccessat(AT_FDCWD, target.c_str(), W_OK, AT_EACCESS) != 0) FailIo(path, "may not be overwritten", errno);
   *exists = true;
   *mode = status.st_mode & 07777;
   return target;

@@ -16,7 +16,7 @@ std::string DecodeString(const char* bytes, const NpyHeader& header, std::string
     text.assign(bytes, header.item_size);
     text.resize(text.find_last_not_of('\0') + 1);
     if (!IsUtf8(text)) {
-      Fail(ErrorCode::kUnsupported, where, "string {} is not UTF-8; decode it and save as array.astype(str)", Quoted(text));
+      Fail(ErrorCode::kUnsupported, where, "string {} is not UTF-8; save it as numpy.char.decode(array, encoding)", Quoted(text));
     }
     return text;
   }

@@ -110,8 +110,12 @@ class HeaderParser {
     while (!Accept(')')) {
       dims.push_back(ParseNumber());
       if (Accept(',')) continue;
-      if (dims.size() == 1) Corrupt("',' after a single dimension");  // (3) is a number in Python, (3,) a shape
+      const std::size_t end = at_;
       Expect(')');
+      if (dims.size() == 1) {  // (3) is a number in Python, (3,) a shape
+        at_ = end;
+        Corrupt("',' after a single dimension");
+      }
       break;
     }
     header->shape = CheckedShape(where_, dims);

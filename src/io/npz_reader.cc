@@ -171,6 +171,9 @@ struct NpzFile : File::Impl {
     }
     std::string name = status.name != nullptr ? status.name : "";
     if (name.ends_with('/') && status.size == 0) return;
+    if (name.ends_with("/data.pkl")) {
+      Fail(ErrorCode::kUnsupported, path, "is a PyTorch checkpoint; convert it with safetensors.torch.save_file");
+    }
     if (name.ends_with(kSuffix)) name.resize(name.size() - kSuffix.size());
     const std::string where = Where(path, name);
     CheckMember(status, where);
