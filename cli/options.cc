@@ -17,7 +17,7 @@ namespace {
 
 // ------------------------------------------------------------------------------------------------------- commands
 
-enum : unsigned { kRun = 1, kExplain = 2, kInfo = 4, kReadsFiles = kRun | kExplain };
+enum : unsigned { kRun = 1, kExplain = 2, kInfo = 4, kBench = 8, kReadsFiles = kRun | kExplain };
 
 struct Command {
   std::string name;
@@ -31,6 +31,7 @@ const Command kCommands[] = {
      "regard run layer.npz --causal -o result.npz --save context,lse"},
     {"explain", kExplain, "one query in numbers: the result first, then what made it",
      "regard explain layer.npz --row 5 --head 3"},
+    {"bench", kBench, "this machine's limits, and what part of them attention reaches", "regard bench --quick"},
     {"info", kInfo, "version, instruction sets, threads and the BLAS that was loaded", "regard info --json"},
 };
 
@@ -77,12 +78,19 @@ const Flag kFlags[] = {
 
     {"--path", "P", "reference, staged or fused", kReadsFiles, kComputing,
      [](Options& o, const std::string& flag, const std::string& text) { o.path = o.exec.path = ParsePath(flag, text); }},
-    {"--isa", "NAME", "instruction set, as `regard info` lists them; default the best", kReadsFiles, kComputing,
+    {"--isa", "NAME", "instruction set, as `regard info` lists them; default the best", kReadsFiles | kBench, kComputing,
      [](Options& o, const std::string&, const std::string& text) { o.exec.isa = text; }},
-    {"--threads", "N", "default 0: all", kReadsFiles, kComputing,
+    {"--threads", "N", "default 0: all (bench: 1, and 2 in the cases for it)", kReadsFiles | kBench, kComputing,
      [](Options& o, const std::string& flag, const std::string& text) { o.exec.threads = ParseSmallInteger(flag, text); }},
     {"--max-memory", "SIZE", "refuse to hold more than this, such as 512MiB; default 1GiB", kReadsFiles, kComputing,
      [](Options& o, const std::string& flag, const std::string& text) { o.max_memory = ParseSize(flag, text); }},
+
+    {"--quick", "", "a third of the cases, and shorter: under 30 seconds", kBench, kComputing,
+     [](Options& o, const std::string& flag, const std::string& text) { o.quick = ParseBool(flag, text); }},
+    {"--stages", "", "loops, one product and fused side by side instead, from 6 to 4,096 tokens", kBench, kComputing,
+     [](Options& o, const std::string& flag, const std::string& text) { o.stages = ParseBool(flag, text); }},
+    {"--case", "TEXT", "only cases with this in their names, such as T2048/d64, and what they are compared with", kBench, kComputing,
+     [](Options& o, const std::string&, const std::string& text) { o.bench_case = text; }},
 
     {"--batch", "LIST", "sequences to show, such as 0,3-5", kReadsFiles, kShowing,
      [](Options& o, const std::string& flag, const std::string& text) { o.batch = ParseSelection(flag, text); }},
@@ -94,7 +102,7 @@ const Flag kFlags[] = {
      [](Options& o, const std::string&, const std::string& text) { o.output = text; }},
     {"--save", "LIST", "which results; default context,lse", kRun, kShowing,
      [](Options& o, const std::string& flag, const std::string& text) { o.save = ParseNames(flag, text); }},
-    {"--json", "", "one JSON object on standard output", kReadsFiles | kInfo, kShowing,
+    {"--json", "", "one JSON object on standard output", kReadsFiles | kBench | kInfo, kShowing,
      [](Options& o, const std::string& flag, const std::string& text) { o.json = ParseBool(flag, text); }},
 };
 

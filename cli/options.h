@@ -34,7 +34,7 @@ class UsageError : public std::runtime_error {
 };
 
 struct Options {
-  std::string command;               // "run", "explain", "info"; empty when text is set
+  std::string command;               // "run", "explain", "bench", "info"; empty when text is set
   std::vector<std::string> sources;  // IN …
   io::ProblemOptions problem;
 
@@ -46,6 +46,10 @@ struct Options {
   bool json = false;
   io::Selection batch, head, row;
   std::optional<int> dim;  // --dim: softmax along another axis; negative counts from the end
+
+  bool quick = false, stages = false;  // --quick, --stages
+  std::string bench_case;              // --case: part of a name; empty: all
+
   std::uint64_t max_memory = std::uint64_t{1} << 30;
 
   std::string text;  // not empty: print this instead of running (--help, --version)

@@ -1,0 +1,96 @@
+#include "measure/bench.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <limits>
+
+#include "core/copy.h"
+#include "regard/error.h"
+
+namespace regard::measure {
+namespace {
+
+// What a run leaves out must not be found right by chance, or left over from another run.
+void FillWithNan(const TensorView& view) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const Dims none = [&view] {
+    Dims strides;
+    for (int axis = 0; axis < view.rank(); ++axis) strides.push_back(0);
+    return strides;
+  }();
+  internal::CopyElements(View(&nan, view.shape(), none),
+                         MutableTensorView(const_cast<void*>(view.data()), view.dtype(), view.shape(), view.strides()));
+}
+
+}  // namespace
+
+const Limits& Bench::LimitsOf(const std::string& isa) {
+  const auto found = limits_.find(isa);
+  return found != limits_.end() ? found->second : limits_.emplace(isa, MeasureLimits(isa)).first->second;
+}
+
+double Bench::ReadBandwidth(const std::string& isa, int threads) {
+  if (threads == 1) return LimitsOf(isa).read_bandwidth;
+  double& bandwidth = bandwidths_[{isa, threads}];
+  if (bandwidth == 0) bandwidth = MeasureReadBandwidth(isa, threads);
+  return bandwidth;
+}
+
+BenchRow Bench::Run(const BenchCase& bench_case) {
+  BenchRow row;
+  row.name = bench_case.name;
+  row.options = bench_case.Options();
+  row.dtype = bench_case.dtype;
+  row.threads = bench_case.exec.threads;
+  row.baseline = bench_case.baseline;
+  row.target = bench_case.exec.path == Path::kFused    ? LimitsOf(bench_case.exec.isa).target
+               : bench_case.exec.path == Path::kStaged ? "BLAS"
+                                                       : "-";
+
+  Workload work(bench_case);
+  ExecOptions exec = bench_case.exec;
+  exec.stop_token = stop_;
+  const Plan plan(work.shape(), work.params(), exec);
+  Workspace workspace = plan.MakeWorkspace();
+  const auto run = [&] { plan.Run(work.inputs(), work.outputs(), workspace).ThrowIfFailed(); };
+
+  FillWithNan(work.context());
+  FillWithNan(work.lse());
+  run();
+  row.verification = VerifyRows(work, work.context(), work.lse());
+  if (row.verification.passed() && work.empty_rows() != 0)
+    row.verification.fault = fmt::format("{} empty rows, 0 expected", work.empty_rows());
+  if (!row.verification.passed()) return row;
+
+  row.timing = TimeCalls(run, timing_);
+  row.median_seconds = row.quartiles().median;
+  Rate(bench_case, work.flops(), work.bytes(), &row);
+  const double pairs = static_cast<double>(bench_case.heads) * static_cast<double>(work.visible_pairs());
+  seconds_per_pair_[row.name] = row.median_seconds / pairs;
+  if (const auto baseline = seconds_per_pair_.find(row.baseline); baseline != seconds_per_pair_.end()) {
+    row.ratio = seconds_per_pair_[row.name] / baseline->second;
+  }
+  return row;
+}
+
+void Bench::Rate(const BenchCase& bench_case, double flops, double bytes, BenchRow* row) {
+  const Limits& limits = LimitsOf(bench_case.exec.isa);
+  if (bench_case.IsDecode()) {
+    row->unit = "GB/s";
+    row->rate = bytes / row->median_seconds * 1e-9;
+    row->percent_of_limit = 100 * bytes / row->median_seconds / ReadBandwidth(bench_case.exec.isa, row->threads);
+    return;
+  }
+  row->unit = "GFLOP/s";
+  row->rate = flops / row->median_seconds * 1e-9;
+  row->percent_of_limit = 100 * flops / row->median_seconds / (limits.peak_flops * row->threads);
+  // Reading may profit from what a cache kept of the run before; arithmetic has nothing to profit from.
+  if (row->percent_of_limit > 100) {
+    row->fault =
+        fmt::format("{:.1f} % of the peak: more than the machine can do, so peak or time is wrong; run again when it is idle",
+                    row->percent_of_limit);
+  }
+}
+
+}  // namespace regard::measure

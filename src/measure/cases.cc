@@ -1,0 +1,219 @@
+#include "measure/cases.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "regard/info.h"
+
+namespace regard::measure {
+namespace {
+
+std::string_view Word(Feature feature) {
+  switch (feature) {
+    case Feature::kNone:
+      return "";
+    case Feature::kMask:
+      return "mask";
+    case Feature::kBias:
+      return "bias";
+    case Feature::kAlibi:
+      return "alibi";
+    case Feature::kWindow:
+      return "window";
+    case Feature::kSinks:
+      return "sinks";
+    case Feature::kSoftCap:
+      return "soft-cap";
+    case Feature::kPacked:
+      return "packed";
+    case Feature::kTokenMajor:
+      return "bshd";
+  }
+  return "";
+}
+
+std::string Explain(Feature feature) {
+  switch (feature) {
+    case Feature::kNone:
+      return "";
+    case Feature::kMask:
+      return "mask 1×1×q×kv, all true";
+    case Feature::kBias:
+      return "bias 1×1×q×kv";
+    case Feature::kAlibi:
+      return "ALiBi";
+    case Feature::kWindow:
+      return fmt::format("window_left {}", kWindowLeft);
+    case Feature::kSinks:
+      return "sinks";
+    case Feature::kSoftCap:
+      return fmt::format("soft_cap {}", kSoftCap);
+    case Feature::kPacked:
+      return "5 packed sequences";
+    case Feature::kTokenMajor:
+      return "bshd";
+  }
+  return "";
+}
+
+constexpr bool kFull = false, kCausal = true;
+
+BenchCase Prefill(Rank rank, std::int64_t tokens, std::int64_t dim, bool causal, std::int64_t heads) {
+  BenchCase c;
+  c.name = fmt::format("prefill/T{}/d{}/{}", tokens, dim, causal ? "causal" : "full");
+  c.rank = rank;
+  c.heads = c.kv_heads = heads;
+  c.q_len = c.kv_len = tokens;
+  c.dim = dim;
+  c.causal = causal;
+  return c;
+}
+
+// Llama-3-8B's attention at one token: 32 heads that share 8 kv heads.
+BenchCase Decode(Rank rank, std::int64_t tokens) {
+  BenchCase c;
+  c.name = fmt::format("decode/kv{}/d128", tokens);
+  c.rank = rank;
+  c.heads = 32;
+  c.kv_heads = 8;
+  c.q_len = 1;
+  c.kv_len = tokens;
+  c.dim = 128;
+  return c;
+}
+
+BenchCase With(Feature feature, Rank rank, const BenchCase& plain) {
+  BenchCase c = plain;
+  c.name += fmt::format("/{}", Word(feature));
+  c.baseline = plain.name;
+  c.rank = rank;
+  c.feature = feature;
+  return c;
+}
+
+BenchCase Along(Path path, Rank rank, const BenchCase& fused) {
+  BenchCase c = fused;
+  c.name += fmt::format("/{}", Name(path));
+  c.baseline = fused.name;
+  c.rank = rank;
+  c.exec.path = path;
+  return c;
+}
+
+BenchCase On(const std::string& isa, Rank rank, const BenchCase& best) {
+  BenchCase c = best;
+  c.name += "/" + isa;
+  c.baseline = best.name;
+  c.rank = rank;
+  c.exec.isa = isa;
+  return c;
+}
+
+BenchCase Threads(int threads, Rank rank, const BenchCase& one) {
+  BenchCase c = one;
+  c.name += fmt::format("/{}-threads", threads);
+  c.baseline = one.name;
+  c.rank = rank;
+  c.exec.threads = threads;
+  return c;
+}
+
+bool IsSecondTarget(std::string_view name) {
+  const std::vector<Target> targets = Targets();
+  return BestTarget() != name && std::ranges::any_of(targets, [&](const Target& t) { return t.supported && t.name == name; });
+}
+
+std::vector<BenchCase> AllCases(const CaseSelection& selection) {
+  constexpr Rank kQuick = Rank::kQuick, kDefault = Rank::kDefault, kNamed = Rank::kOnlyWhenNamed;
+  std::vector<BenchCase> cases;
+  const auto add = [&cases](const BenchCase& c) { cases.push_back(c); };
+
+  // Heads are chosen so that one run takes long enough to time and the long ones not too long.
+  for (const std::int64_t dim : {64, 128}) {
+    add(Prefill(kDefault, 128, dim, kFull, 16));
+    add(Prefill(kDefault, 128, dim, kCausal, 16));
+    add(Prefill(dim == 64 ? kQuick : kDefault, 512, dim, kFull, 8));
+    add(Prefill(dim == 64 ? kQuick : kDefault, 512, dim, kCausal, 8));
+    add(Prefill(kQuick, 2048, dim, kFull, 8));
+    add(Prefill(kQuick, 2048, dim, kCausal, 8));
+    add(Prefill(kDefault, 8192, dim, kFull, 1));
+    add(Prefill(dim == 64 ? kQuick : kDefault, 8192, dim, kCausal, 1));
+    add(Prefill(kDefault, 16384, dim, kFull, 1));
+    add(Prefill(kDefault, 16384, dim, kCausal, 1));
+  }
+  add(Decode(kDefault, 8192));
+  add(Decode(kQuick, 32768));
+
+  const BenchCase full64 = Prefill(kQuick, 2048, 64, kFull, 8), causal64 = Prefill(kQuick, 2048, 64, kCausal, 8);
+  const BenchCase full128 = Prefill(kQuick, 2048, 128, kFull, 8), causal128 = Prefill(kQuick, 2048, 128, kCausal, 8);
+  add(With(Feature::kMask, kQuick, full64));
+  add(With(Feature::kBias, kDefault, full64));
+  add(With(Feature::kAlibi, kDefault, causal64));
+  add(With(Feature::kWindow, kQuick, causal64));
+  add(With(Feature::kSinks, kDefault, causal64));
+  add(With(Feature::kSoftCap, kQuick, full64));
+  add(With(Feature::kPacked, kDefault, causal64));
+  add(With(Feature::kTokenMajor, kDefault, full64));
+  add(With(Feature::kTokenMajor, kDefault, causal128));
+  add(Along(Path::kStaged, kQuick, full64));
+  add(Along(Path::kStaged, kDefault, causal64));
+  add(Along(Path::kStaged, kDefault, full128));
+  if (selection.isa.empty() && IsSecondTarget("AVX2")) {
+    add(On("AVX2", kQuick, full64));
+    add(On("AVX2", kDefault, causal64));
+    add(On("AVX2", kDefault, full128));
+    add(On("AVX2", kDefault, causal128));
+    add(On("AVX2", kDefault, Decode(kDefault, 8192)));
+  }
+  if (selection.threads <= 0) {
+    add(Threads(2, kQuick, full64));
+    add(Threads(2, kDefault, causal64));
+    add(Threads(2, kDefault, causal128));
+    add(Threads(2, kDefault, Decode(kDefault, 32768)));
+  }
+  // The ratio to a sixteenth of the length tells whether time grows with the square of it.
+  BenchCase longest = Prefill(kNamed, 131072, 64, kCausal, 1);
+  longest.baseline = Prefill(kDefault, 8192, 64, kCausal, 1).name;
+  add(longest);
+
+  for (BenchCase& c : cases) {
+    if (!selection.isa.empty() && c.exec.path == Path::kFused) c.exec.isa = selection.isa;
+    if (selection.threads > 0) c.exec.threads = selection.threads;
+    c.exec.threads = std::max(c.exec.threads, 1);
+  }
+  return cases;
+}
+
+}  // namespace
+
+std::string BenchCase::Options() const {
+  std::string text = fmt::format("{} {}", heads, heads == 1 ? "head" : "heads");
+  if (kv_heads != heads) text += fmt::format(", {} kv heads", kv_heads);
+  if (causal) text += ", causal";
+  if (feature != Feature::kNone) text += ", " + Explain(feature);
+  if (exec.path != Path::kFused) text += fmt::format(", {} path", regard::Name(exec.path));
+  return text;
+}
+
+std::vector<BenchCase> SelectCases(const CaseSelection& selection) {
+  const std::vector<BenchCase> all = AllCases(selection);
+  std::vector<bool> chosen(all.size());
+  // Backwards, since a baseline stands before what names it.
+  for (std::size_t i = all.size(); i-- > 0;) {
+    const bool asked = selection.name_part.empty()
+                           ? all[i].rank == Rank::kQuick || (all[i].rank == Rank::kDefault && !selection.quick)
+                           : all[i].name.find(selection.name_part) != std::string::npos;
+    chosen[i] = chosen[i] || asked;
+    if (!chosen[i] || all[i].baseline.empty()) continue;
+    const auto baseline = std::ranges::find(all, all[i].baseline, &BenchCase::name);
+    if (baseline != all.end()) chosen[static_cast<std::size_t>(baseline - all.begin())] = true;
+  }
+  std::vector<BenchCase> result;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (chosen[i]) result.push_back(all[i]);
+  }
+  return result;
+}
+
+}  // namespace regard::measure

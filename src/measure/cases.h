@@ -1,0 +1,60 @@
+// What `regard bench` measures: the table of cases. A case is one line here; shapes, options and names follow from it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "regard/attention.h"
+
+namespace regard::measure {
+
+/// What a case adds to plain attention. Each exists to be compared with the same shape without.
+enum class Feature : std::uint8_t {
+  kNone,
+  kMask,        // bool [1, 1, q_len, kv_len], all true: every value is read, nothing is hidden
+  kBias,        // f32 [1, 1, q_len, kv_len], normal
+  kAlibi,       // slopes 2^(−8(h+1)/heads)
+  kWindow,      // window_left 256
+  kSinks,       // one logit a head
+  kSoftCap,     // soft_cap 30
+  kPacked,      // five sequences of unequal length in one row of tokens
+  kTokenMajor,  // q, k, v and context [batch, tokens, heads, dim] in memory
+};
+
+/// When a case runs unless it is named.
+enum class Rank : std::uint8_t { kQuick, kDefault, kOnlyWhenNamed };
+
+struct BenchCase {
+  std::string name;  // "prefill/T2048/d64/causal"
+  Rank rank = Rank::kDefault;
+  std::int64_t heads = 1, kv_heads = 1, q_len = 0, kv_len = 0;
+  std::int64_t dim = 64;  // head_dim and v_dim
+  bool causal = false;
+  Feature feature = Feature::kNone;
+  DType dtype = DType::kF32;
+  ExecOptions exec;      // path, isa, threads (at least 1)
+  std::string baseline;  // the case that does the same work for each visible pair without the feature; empty: none
+
+  /// Few queries against many keys: bound by reading keys and values, everything else by multiply-adds.
+  bool IsDecode() const { return q_len == 1; }
+  /// "32 heads, 8 kv heads, causal, mask": all that the columns of a row do not say.
+  std::string Options() const;
+};
+
+inline constexpr std::int64_t kWindowLeft = 256;
+inline constexpr float kSoftCap = 30;
+
+struct CaseSelection {
+  bool quick = false;     // Rank::kQuick only
+  std::string name_part;  // not empty: the cases whose names contain it, whatever their rank, and the baselines of those
+  std::string isa;        // not empty: all cases on this target
+  int threads = 0;        // > 0: all cases with so many
+};
+
+/// In the order in which they are run: a baseline comes before what is compared with it. Without a stated isa some cases are repeated on
+/// AVX2 where that is not the best target; without a stated number of threads some are repeated with two.
+std::vector<BenchCase> SelectCases(const CaseSelection& selection);
+
+}  // namespace regard::measure

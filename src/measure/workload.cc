@@ -1,0 +1,167 @@
+#include "measure/workload.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <span>
+
+namespace regard::measure {
+namespace {
+
+// SplitMix64 (Steele, Lea and Flood 2014).
+class Random {
+ public:
+  explicit Random(std::uint64_t seed) : state_(seed) {}
+
+  std::uint64_t Next() {
+    std::uint64_t z = (state_ += 0x9E3779B97F4A7C15u);
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+  }
+
+  /// Sum of four uniform numbers, scaled to mean 0 and variance 1: as good as normal for the distribution of scores, which are sums of
+  /// many, and fast enough for hundreds of megabytes.
+  float NearlyNormal() {
+    const std::uint64_t bits = Next();
+    const std::int64_t sum =
+        static_cast<std::int64_t>((bits & 0xFFFF) + (bits >> 16 & 0xFFFF) + (bits >> 32 & 0xFFFF) + (bits >> 48));
+    return static_cast<float>(sum - 2 * 0xFFFF) * (1.7320508f / 65536.0f);
+  }
+
+ private:
+  std::uint64_t state_;
+};
+
+void Fill(std::span<float> values, std::uint64_t seed) {
+  Random random(seed);
+  for (float& value : values) value = random.NearlyNormal();
+}
+
+Tensor NearlyNormal(const Dims& shape, DType dtype, std::uint64_t seed) {
+  Tensor tensor = Tensor::Uninitialized(DType::kF32, shape);
+  Fill({tensor.MutableAs<float>(), static_cast<std::size_t>(tensor.num_elements())}, seed);
+  return dtype == DType::kF32 ? std::move(tensor) : Tensor::CopyOf(tensor, dtype);
+}
+
+// Lengths of packed sequences as parts of all tokens: unequal, and none a multiple of a tile.
+constexpr double kSegmentEnds[] = {0.346, 0.472, 0.503, 0.754, 1};
+
+}  // namespace
+
+Workload::Workload(const BenchCase& bench_case) : case_(bench_case) {
+  const bool token_major = case_.feature == Feature::kTokenMajor;
+  const auto shape_of = [token_major, this](std::int64_t heads, std::int64_t tokens) {
+    return token_major ? Dims{1, tokens, heads, case_.dim} : Dims{1, heads, tokens, case_.dim};
+  };
+  q_ = NearlyNormal(shape_of(case_.heads, case_.q_len), case_.dtype, 1);
+  k_ = NearlyNormal(shape_of(case_.kv_heads, case_.kv_len), case_.dtype, 2);
+  v_ = NearlyNormal(shape_of(case_.kv_heads, case_.kv_len), case_.dtype, 3);
+  context_ = Tensor(case_.dtype, shape_of(case_.heads, case_.q_len));
+  lse_ = Tensor(DType::kF32, {1, case_.heads, case_.q_len});
+  q_view_ = token_major ? q_.view().Transpose(1, 2) : q_.view();
+  k_view_ = token_major ? k_.view().Transpose(1, 2) : k_.view();
+  v_view_ = token_major ? v_.view().Transpose(1, 2) : v_.view();
+  const TensorView context = token_major ? context_.view().Transpose(1, 2) : context_.view();
+  context_view_ = MutableTensorView(context_.mutable_view().mutable_data(), case_.dtype, context.shape(), context.strides());
+  params_.causal = case_.causal;
+  segment_ends_ = {case_.kv_len};
+  MakeFeature();
+  for (std::int64_t i = 0; i < case_.q_len; ++i) {
+    const KeyRange keys = VisibleKeys(i);
+    visible_pairs_ += keys.end - keys.begin;
+  }
+}
+
+void Workload::MakeFeature() {
+  const std::int64_t heads = case_.heads;
+  switch (case_.feature) {
+    case Feature::kNone:
+    case Feature::kTokenMajor:
+      break;
+    case Feature::kMask:
+      mask_ = Tensor::Uninitialized(DType::kBool, {1, 1, case_.q_len, case_.kv_len});
+      std::fill_n(mask_.MutableAs<bool>(), mask_.num_elements(), true);
+      params_.mask = mask_;
+      break;
+    case Feature::kBias:
+      bias_ = NearlyNormal({1, 1, case_.q_len, case_.kv_len}, DType::kF32, 4);
+      params_.bias = bias_;
+      break;
+    case Feature::kAlibi:
+      slopes_ = Tensor(DType::kF32, {heads});
+      for (std::int64_t h = 0; h < heads; ++h) {
+        slopes_.MutableAs<float>()[h] = std::exp2(-8.0f * static_cast<float>(h + 1) / static_cast<float>(heads));
+      }
+      params_.alibi_slopes = slopes_;
+      break;
+    case Feature::kWindow:
+      params_.window_left = kWindowLeft;
+      break;
+    case Feature::kSinks:
+      sinks_ = NearlyNormal({heads}, DType::kF32, 5);
+      params_.sinks = sinks_;
+      break;
+    case Feature::kSoftCap:
+      params_.soft_cap = kSoftCap;
+      break;
+    case Feature::kPacked: {
+      segment_ends_.clear();
+      segments_ = Tensor(DType::kI32, {1, case_.kv_len});
+      std::int64_t begin = 0;
+      for (const double part : kSegmentEnds) {
+        const std::int64_t end = static_cast<std::int64_t>(part * static_cast<double>(case_.kv_len));
+        std::fill(segments_.MutableAs<std::int32_t>() + begin, segments_.MutableAs<std::int32_t>() + end,
+                  static_cast<std::int32_t>(segment_ends_.size()));
+        segment_ends_.push_back(end);
+        begin = end;
+      }
+      params_.q_segments = params_.kv_segments = segments_;
+      break;
+    }
+  }
+}
+
+PlanShape Workload::shape() const { return PlanShape::Of(q_view_, k_view_, v_view_); }
+
+std::int64_t Workload::SegmentEnd(std::int64_t token) const { return *std::ranges::upper_bound(segment_ends_, token); }
+
+std::int64_t Workload::SegmentBegin(std::int64_t token) const {
+  const auto end = std::ranges::upper_bound(segment_ends_, token);
+  return end == segment_ends_.begin() ? 0 : end[-1];
+}
+
+KeyRange Workload::VisibleKeys(std::int64_t query) const {
+  KeyRange keys{SegmentBegin(query), SegmentEnd(query)};
+  if (case_.causal) keys.end = std::min(keys.end, query + 1);
+  if (params_.window_left) keys.begin = std::max(keys.begin, query - *params_.window_left);
+  return keys;
+}
+
+double Workload::flops() const {
+  return 4 * static_cast<double>(case_.heads) * static_cast<double>(visible_pairs_) * static_cast<double>(case_.dim);
+}
+
+double Workload::bytes() const {
+  const std::int64_t rows = 2 * case_.kv_heads * case_.kv_len + 2 * case_.heads * case_.q_len;
+  return static_cast<double>(rows * case_.dim) * static_cast<double>(ItemSize(case_.dtype));
+}
+
+Workload::Row Workload::RowCall(std::int64_t head, std::int64_t query) const {
+  const std::int64_t kv_head = head / (case_.heads / case_.kv_heads);
+  const std::int64_t begin = SegmentBegin(query), end = SegmentEnd(query);
+  const auto pick = [](const TensorView& x, std::int64_t h, std::int64_t from, std::int64_t to) {
+    return x.Slice(1, h, h + 1).Slice(2, from, to);
+  };
+  Row row{pick(q_view_, head, query, query + 1), pick(k_view_, kv_head, begin, end), pick(v_view_, kv_head, begin, end), params_};
+  row.params.q_offset = query - begin;
+  row.params.q_segments = row.params.kv_segments = {};
+  if (params_.mask) row.params.mask = params_.mask.Slice(2, query, query + 1).Slice(3, begin, end);
+  if (params_.bias) row.params.bias = params_.bias.Slice(2, query, query + 1).Slice(3, begin, end);
+  if (params_.alibi_slopes) row.params.alibi_slopes = params_.alibi_slopes.Slice(0, head, head + 1);
+  if (params_.sinks) row.params.sinks = params_.sinks.Slice(0, head, head + 1);
+  return row;
+}
+
+}  // namespace regard::measure
