@@ -130,7 +130,7 @@ void ProblemLoader::FailNothingToCompute() const {
   std::string meant;
   for (const std::string_view name : {"q", "k", "v", "inputs"}) {
     const std::string misspelt = sources_.LikelyMisspelling(name);
-    if (!misspelt.empty()) meant += fmt::format("; is {} {}?", Quoted(misspelt), name);
+    if (!misspelt.empty()) meant += fmt::format("; is {} meant to be {}?", Quoted(misspelt), name);
   }
   throw Error(kInvalidArgument,
               fmt::format("q, k, v: missing; {}; give q, k and v, or inputs, or weights and v{}", sources_.Found(), meant));
@@ -231,17 +231,19 @@ void ProblemLoader::CheckShapes() const {
   }
   const auto fail = [&](std::string_view name, std::string_view axis, std::int64_t value, std::string_view other,
                         std::int64_t expected) {
-    Fail(kShapeMismatch, name, "{} {}, expected {} {}; {}", axis, value, other, expected, hint);
+    Fail(kShapeMismatch, name, "{}={}, expected {} {}; {}", axis, value, other, expected, hint);
   };
   if (k.dim(0) != q.dim(0)) fail("k", "batch", k.dim(0), "q's", q.dim(0));
   if (v.dim(0) != q.dim(0)) fail("v", "batch", v.dim(0), "q's", q.dim(0));
   if (v.dim(1) != k.dim(1)) fail("v", "heads", v.dim(1), "k's", k.dim(1));
   if (v.dim(2) != k.dim(2)) fail("v", "tokens", v.dim(2), "k's", k.dim(2));
   if (k.dim(3) != q.dim(3)) {
-    if (problem_.axes.layout == Layout::kBsd && !num_kv_heads_) hint = "state --num-kv-heads if there are fewer of them";
+    const bool fewer_heads_fit =
+        problem_.axes.layout == Layout::kBsd && k.dim(1) * k.dim(3) % std::max<std::int64_t>(q.dim(3), 1) == 0;
+    if (fewer_heads_fit && k.dim(3) < q.dim(3)) hint = fmt::format("--num-kv-heads {} would fit", k.dim(1) * k.dim(3) / q.dim(3));
     fail("k", "dim", k.dim(3), "q's", q.dim(3));
   }
-  Fail(kShapeMismatch, "k", "heads {} does not divide q's heads {}; {}", k.dim(1), q.dim(1), hint);
+  Fail(kShapeMismatch, "k", "heads={} does not divide q's heads={}; {}", k.dim(1), q.dim(1), hint);
 }
 
 void ProblemLoader::LoadProjections() {
@@ -367,11 +369,11 @@ void ProblemLoader::LoadThirdStage() {
   if (!problem_.axes.batch) problem_.weights = problem_.weights.Unsqueeze(0);
   const TensorView &w = problem_.weights, &v = problem_.v;
   if (w.dim(3) != v.dim(2)) {
-    Fail(kShapeMismatch, "weights", "kv_len {}, but {} has {} tokens; give one column a key", w.dim(3), name, v.dim(2));
+    Fail(kShapeMismatch, "weights", "kv_len={}, but {} has {} tokens; give one column a key", w.dim(3), name, v.dim(2));
   }
-  if (w.dim(0) != v.dim(0)) Fail(kShapeMismatch, "weights", "batch {}, but {} has {}; give both alike", w.dim(0), name, v.dim(0));
+  if (w.dim(0) != v.dim(0)) Fail(kShapeMismatch, "weights", "batch={}, but {} has {}; give both alike", w.dim(0), name, v.dim(0));
   if (v.dim(1) == 0 || w.dim(1) % v.dim(1) != 0) {
-    Fail(kShapeMismatch, "weights", "heads {} is no multiple of {}'s heads {}; check the axis order", w.dim(1), name, v.dim(1));
+    Fail(kShapeMismatch, "weights", "heads={} is no multiple of {}'s heads={}; check the axis order", w.dim(1), name, v.dim(1));
   }
   problem_.shape = {.batch = w.dim(0),
                     .heads = w.dim(1),

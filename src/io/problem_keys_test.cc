@@ -1,0 +1,91 @@
+#include "io/problem_keys.h"
+
+#include <set>
+
+#include "io/near_miss.h"
+#include "io/test_support.h"
+#include "regard/problem.h"
+
+namespace regard::io {
+namespace {
+
+TEST(ProblemKeysTest, EveryNameStandsForOneKey) {
+  std::set<std::string_view> names;
+  for (const Key& key : Keys()) {
+    EXPECT_TRUE(names.insert(key.name).second) << key.name;
+    EXPECT_EQ(CanonicalName(key.name), key.name);
+    for (const std::string_view alias : key.aliases) {
+      if (alias.empty()) continue;
+      EXPECT_TRUE(names.insert(alias).second) << alias;
+      EXPECT_EQ(CanonicalName(alias), key.name);
+    }
+  }
+  EXPECT_GE(names.size(), 60u);
+}
+
+TEST(ProblemKeysTest, CaseIsAsWritten) {
+  EXPECT_EQ(CanonicalName("Q"), "q");
+  EXPECT_EQ(CanonicalName("Y"), "context");
+  for (const char* unknown : {"X", "y", "Z", "Query", "Weights", "", "layers.0.q"})
+    EXPECT_EQ(CanonicalName(unknown), "") << unknown;
+}
+
+TEST(ProblemKeysTest, LayerPrefix) {
+  const ParsedKey parsed = ParseKey("layers.12.query_states");
+  ASSERT_NE(parsed.key, nullptr);
+  EXPECT_EQ(parsed.key->name, "q");
+  EXPECT_EQ(parsed.layer, 12);
+  for (const char* bad : {"layers.q", "layers..q", "layers.-1.q", "layers.1", "layers.1.", "layers.1.qq",
+                          "layers.99999999999999999999.q", "layers.1x.q", "model.layers.1.q"}) {
+    EXPECT_EQ(ParseKey(bad).key, nullptr) << bad;
+  }
+}
+
+TEST(ProblemKeysTest, GuessesWhatWasMeant) {
+  EXPECT_EQ(LikelyKey("is_causal"), "causal");
+  EXPECT_EQ(LikelyKey("quary"), "q");  // query
+  EXPECT_EQ(LikelyKey("X"), "inputs");
+  EXPECT_EQ(LikelyKey("wieghts"), "weights");
+  EXPECT_EQ(LikelyKey("expected.context"), "");
+  EXPECT_TRUE(IsForeignScalar("softcap"));
+  EXPECT_FALSE(IsForeignScalar("queries"));
+}
+
+TEST(NearMissTest, CountsEdits) {
+  constexpr std::string_view kWords[] = {"--soft-cap", "--scale", "--save", "q"};
+  EXPECT_EQ(NearMiss("--sotf-cap", kWords), "--soft-cap");  // one swap
+  EXPECT_EQ(NearMiss("--SCALE", kWords), "--scale");
+  EXPECT_EQ(NearMiss("--sale", kWords), "--scale");  // nearer than --save by the order of the list: both are one edit away
+  EXPECT_EQ(NearMiss("z", kWords), "");
+  EXPECT_EQ(NearMiss("Q", kWords), "q");
+  EXPECT_EQ(NearMiss("", kWords), "");
+  EXPECT_EQ(NearMiss(std::string(1000, 'a'), kWords), "");
+}
+
+TEST(SelectionTest, ListsAndRanges) {
+  EXPECT_EQ(Selection::Parse("--row", "0,3-5").Indices(6), (std::vector<std::int64_t>{0, 3, 4, 5}));
+  EXPECT_EQ(Selection::Parse("--row", "2,1-3,2").Indices(4), (std::vector<std::int64_t>{2, 1, 3}));
+  EXPECT_EQ(Selection().Indices(3), (std::vector<std::int64_t>{0, 1, 2}));
+  EXPECT_TRUE(Selection().all());
+  EXPECT_FALSE(Selection::Parse("--row", "0").all());
+  EXPECT_TRUE(Selection().Indices(0).empty());
+}
+
+TEST(SelectionTest, RefusesWhatIsNoList) {
+  for (const char* text : {"", ",", "1,", "-1", "1-", "3-1", "1--2", "a", "1 ,2", "1.5", "99999999999999999999", "+1"}) {
+    ExpectError(ErrorCode::kInvalidArgument, "--row: '" + std::string(text) + "' is not a list of indices; write it as 0,3-5",
+                [&] { Selection::Parse("--row", text); });
+  }
+}
+
+TEST(SelectionTest, RefusesWhatIsNotThere) {
+  ExpectError(ErrorCode::kInvalidArgument, "--head: 4 is beyond the last; choose from 0…3",
+              [] { Selection::Parse("--head", "4").Indices(4); });
+  ExpectError(ErrorCode::kInvalidArgument, "--head: 9223372036854775807 is beyond the last; choose from 0…3",
+              [] { Selection::Parse("--head", "0-9223372036854775807").Indices(4); });
+  ExpectError(ErrorCode::kInvalidArgument, "--head: 0, but there is none; leave it out",
+              [] { Selection::Parse("--head", "0").Indices(0); });
+}
+
+}  // namespace
+}  // namespace regard::io
