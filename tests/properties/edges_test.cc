@@ -22,11 +22,7 @@ class Edges : public testing::TestWithParam<PathCase> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(EveryPath, Edges, testing::ValuesIn(AllPaths()), [](const auto& path) {
-  std::string name = path.param.Name();
-  for (char& c : name) c = c == ' ' ? '_' : c;
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(EveryPath, Edges, testing::ValuesIn(AllPaths()), TestName);
 
 // Scores are the first argument with k = 1: q [1, 1], k [n, 1].
 Tensor Column(std::initializer_list<float> values) {
@@ -158,13 +154,16 @@ TEST_P(Edges, FillsThatAreNotInfiniteKeepTheRestExact) {
   }
 }
 
-// The smallest double is no −inf: a row of nothing else is uniform, not empty.
-TEST_P(Edges, ADoubleBeyondTheRangeOfFloatIsNotMinusInfinity) {
+// The smallest double and the smallest float are no −inf: a row of nothing else is uniform, not empty, and weighs its keys.
+TEST_P(Edges, TheSmallestNumberIsNotMinusInfinity) {
+  constexpr double kDouble = std::numeric_limits<double>::lowest();
+  constexpr float kFloat = std::numeric_limits<float>::lowest();
   const Tensor q = Column({1}), k = Column({0, 1}), v = Column({1, 2});
-  const Tensor bias = Tensor::Of<double>({2}, {std::numeric_limits<double>::lowest(), std::numeric_limits<double>::lowest()});
-  const AttentionResult r = Run(q, k, v, {.bias = bias});
-  EXPECT_EQ(r.empty_rows, 0);
-  EXPECT_NEAR(r.context(0, 0), 1.5, 1e-6);
+  for (const Tensor& bias : {Tensor::Of<double>({2}, {kDouble, kDouble}), Tensor::Of<float>({2}, {kFloat, kFloat})}) {
+    const AttentionResult r = Run(q, k, v, {.bias = bias});
+    EXPECT_EQ(r.empty_rows, 0) << Name(bias.dtype());
+    EXPECT_NEAR(r.context(0, 0), 1.5, 1e-6) << Name(bias.dtype());
+  }
 }
 
 TEST_P(Edges, DistancesAndOffsetsMayBeHuge) {

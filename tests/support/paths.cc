@@ -1,7 +1,6 @@
 #include "tests/support/paths.h"
 
-#include <gtest/gtest.h>
-
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -48,6 +47,12 @@ class Output {
 };
 
 }  // namespace
+
+std::string TestName(const testing::TestParamInfo<PathCase>& path) {
+  std::string name = path.param.Name();
+  std::replace(name.begin(), name.end(), ' ', '_');
+  return name;
+}
 
 PathCase ReferencePath() { return {Path::kReference}; }
 

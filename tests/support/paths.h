@@ -6,7 +6,10 @@
 //     }
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cstdint>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -21,7 +24,10 @@ struct PathCase {
   std::string isa = {};  // fused only
   std::string Name() const { return isa.empty() ? regard::Name(path) : std::string(regard::Name(path)) + " " + isa; }
   bool has_stages() const { return path != Path::kFused; }
+  friend std::ostream& operator<<(std::ostream& out, const PathCase& path) { return out << path.Name(); }
 };
+/// For INSTANTIATE_TEST_SUITE_P: "fused_AVX2".
+std::string TestName(const testing::TestParamInfo<PathCase>& path);
 
 PathCase ReferencePath();
 /// staged, and fused on each target: what is compared with the reference.
