@@ -1,14 +1,14 @@
 // regard run: the stages of a problem, checked and, on request, saved.
-#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <utility>
 
+#include "cli/blas_threads.h"
 #include "cli/commands.h"
 #include "cli/terminal.h"
-#include "core/scratch.h"
 #include "regard/io.h"
 #include "regard/stages.h"
 #include "report/run_report.h"
@@ -16,34 +16,6 @@
 
 namespace regard::cli {
 namespace {
-
-using internal::SaturatingProduct;
-
-// So many threads for every matrix product while it lives; 0 leaves the library its own choice. BLAS libraries have no common way
-// to say this; one that is not OpenBLAS keeps its threads.
-class BlasThreads {
- public:
-  explicit BlasThreads(int threads) {
-    auto* get = Find<int (*)()>("openblas_get_num_threads");
-    if (threads <= 0 || get == nullptr || set_ == nullptr) return;
-    before_ = get();
-    set_(threads);
-  }
-  ~BlasThreads() {
-    if (before_ > 0) set_(before_);
-  }
-  BlasThreads(const BlasThreads&) = delete;
-  BlasThreads& operator=(const BlasThreads&) = delete;
-
- private:
-  template <typename Function>
-  static Function Find(const char* name) {
-    return reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name));
-  }
-
-  void (*set_)(int) = Find<void (*)(int)>("openblas_set_num_threads");
-  int before_ = 0;
-};
 
 // ------------------------------------------------------------------------------------------------- what is to be saved
 
@@ -167,7 +139,8 @@ report::RunReport RunAttention(const Options& options, const io::Problem& proble
   stage("weights", &with_stages.weights);
 
   const auto run = [&](const Plan& one, const Outputs& to) {
-    const BlasThreads blas(exec.threads);
+    std::optional<BlasThreads> blas;  // not stated: the library's own choice
+    if (exec.threads > 0) blas.emplace(exec.threads);
     Workspace workspace = one.MakeWorkspace();
     one.Run({problem.q, problem.k, problem.v}, to, workspace).ThrowIfFailed();
   };

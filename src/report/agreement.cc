@@ -12,8 +12,11 @@ namespace regard::report {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kUnit = 0x1p-24;                                  // of f32, rounding to nearest
-constexpr double kTiny = std::numeric_limits<float>::min();        // weights below it may be lost
+constexpr double kUnit = 0x1p-24;                            // of f32, rounding to nearest
+constexpr double kTiny = std::numeric_limits<float>::min();  // weights below it may be lost
+
+// The fused path sums scores from the running reference on, which may lag behind the largest score by this much.
+constexpr double kReferenceLag = 16;
 
 // What rounding a value of this size to `type` may change.
 double StorageError(DType type, double magnitude) {
@@ -62,7 +65,7 @@ void ScoreErrors(const Call& call, const RowIndex& row, const HeadOperands& head
     const double capped = reference.capped.As<double>()[r * keys + j], masked = reference.masked_scores.As<double>()[r * keys + j];
     const double bias = call.params.bias ? BroadcastAt(call.params.bias, row, j) : 0;
     const double alibi = capped + bias - masked;
-    (*errors)[static_cast<std::size_t>(j)] = kUnit * (static_cast<double>(dim + 16) * scale * products +
+    (*errors)[static_cast<std::size_t>(j)] = kUnit * (static_cast<double>(dim + 16) * (scale * products + lse + kReferenceLag) +
                                                       8 * (std::fabs(bias) + std::fabs(alibi) + std::fabs(masked) + lse));
   }
 }
@@ -79,7 +82,9 @@ void CompareRow(const RowIndex& row, std::int64_t v_dim, std::int64_t keys, cons
     for (std::int64_t j = 0; j < keys; ++j) {
       if (weights[j] == 0) continue;
       const double value = std::fabs(v[j * v_dim + d]), error = errors.empty() ? 0 : errors[static_cast<std::size_t>(j)];
-      bound += std::fabs(weights[j]) * (error * (value + std::fabs(expected[d])) + static_cast<double>(keys + 16) * kUnit * value) + kTiny * value;
+      const double weight = std::fabs(weights[j]);
+      const double weight_error = error > 0 ? std::min(1.0, weight * error) : 0;  // a weight is at most 1, and so is its error
+      bound += weight_error * (value + std::fabs(expected[d])) + weight * static_cast<double>(keys + 16) * kUnit * value + kTiny * value;
     }
     row_abs = std::max(row_abs, gap);
     if (std::isfinite(expected[d])) row_magnitude = std::max(row_magnitude, std::fabs(expected[d]));

@@ -29,10 +29,10 @@ struct Agreement {
 
 /// `context` [rows, v_dim] f64 against the same rows of the reference. The bound of an element is what f32 arithmetic may lose, first order
 /// in u = 2⁻²⁴: with ε_j the error of masked score j,
-///     ε_j ≤ u·[(head_dim + 16)·|scale|·Σ_d |q_d·k_jd| + 8·(|bias| + |alibi| + |masked_score_j| + |lse|)]
+///     ε_j ≤ u·[(head_dim + 16)·(|scale|·Σ_d |q_d·k_jd| + |lse| + 16) + 8·(|bias| + |alibi| + |masked_score_j| + |lse|)]
 ///     |context_d − reference_d| ≤ Σ_j w_j·ε_j·(|v_jd| + |reference_d|) + (kv_len + 16)·u·Σ_j w_j·|v_jd| + rounding to `context_type`
-/// where the terms are those of the dot product with its inputs and scale rounded, of exp and its argument (its absolute error grows with the
-/// argument), and of a sum in any order. A soft cap has slope ≤ 1 and adds nothing to the first term.
+/// where the terms are those of the dot product with its inputs and scale rounded, summed from a running reference near the largest score; of
+/// exp and its argument (its absolute error grows with the argument); and of a sum in any order. A soft cap has slope ≤ 1 and adds nothing to the first term.
 PathDifference CompareRows(const std::string& path, const Call& call, const RowSample& sample, const RowStages& reference,
                            const Tensor& context, DType context_type);
 
