@@ -89,8 +89,8 @@ const Flag kFlags[] = {
      [](Options& o, const std::string& flag, const std::string& text) { o.quick = ParseBool(flag, text); }},
     {"--stages", "", "loops, one product and fused side by side instead, from 6 to 4,096 tokens", kBench, kComputing,
      [](Options& o, const std::string& flag, const std::string& text) { o.stages = ParseBool(flag, text); }},
-    {"--case", "TEXT", "only cases with this in their names, such as T2048/d64, and what they are compared with", kBench, kComputing,
-     [](Options& o, const std::string&, const std::string& text) { o.bench_case = text; }},
+    {"--case", "TEXT", "only cases with this in their names, such as T2048/d64, and what they are compared with", kBench,
+     kComputing, [](Options& o, const std::string&, const std::string& text) { o.bench_case = text; }},
 
     {"--batch", "LIST", "sequences to show, such as 0,3-5", kReadsFiles, kShowing,
      [](Options& o, const std::string& flag, const std::string& text) { o.batch = ParseSelection(flag, text); }},
@@ -106,8 +106,9 @@ const Flag kFlags[] = {
      [](Options& o, const std::string& flag, const std::string& text) { o.json = ParseBool(flag, text); }},
 };
 
-constexpr std::string_view kSources =
-    "files: .npz, .safetensors, rows of text, - for standard input, name=FILE.npy, name=FILE.bin:f32:1x12x128x64";
+bool TakesValue(const Flag& flag) { return !flag.value.empty() && flag.value[0] != '['; }
+
+constexpr std::string_view kSources = ".npz, .safetensors, rows of text, -, or name=FILE such as q=q.npy";
 
 const Command* FindCommand(std::string_view name) {
   const Command* command = std::ranges::find(kCommands, name, &Command::name);
@@ -132,22 +133,53 @@ std::string CommandsWith(const Flag& flag) {
   return fmt::format("{}", fmt::join(names, " and "));
 }
 
-// Refuses words that are no flags of this command, so that CLI11 sees known ones only.
-void CheckFlag(std::string_view argument, const Command& command) {
+// The flag that a word names. Refuses words that are no flags of this command, so that CLI11 sees known ones only.
+const Flag& FlagOf(std::string_view argument, const Command& command) {
   const std::string_view name = NameOf(argument);
-  if (name == "--help" || name == "-h") return;
   std::vector<std::string_view> candidates;
   for (const Flag& flag : kFlags) {
-    if (flag.name == name && (flag.commands & command.bit) != 0) return;
-    if (flag.name == name) throw UsageError(fmt::format("{}: not a flag of `regard {}`, but of {}", name, command.name, CommandsWith(flag)));
-    if ((flag.commands & command.bit) != 0) candidates.push_back(flag.name);
+    const bool of_this_command = (flag.commands & command.bit) != 0;
+    if (of_this_command) candidates.push_back(flag.name);
+    if (flag.name == name && of_this_command) return flag;
+    if (flag.name == name) {
+      throw UsageError(fmt::format("{}: not a flag of `regard {}`, but of {}", name, command.name, CommandsWith(flag)));
+    }
   }
   if (const ForeignFlag* foreign = FindForeignFlag(name)) {
     throw UsageError(fmt::format("{}: not a flag of regard; use {}", name, foreign->advice));
   }
-  const std::string_view nearest = io::NearMiss(name, candidates);
+  const std::string_view nearest = name.starts_with("--") ? io::NearMiss(name, candidates) : std::string_view();
   throw UsageError(nearest.empty() ? fmt::format("{}: unknown flag; see `regard {} --help`", name, command.name)
                                    : fmt::format("{}: unknown flag; did you mean {}?", name, nearest));
+}
+
+// Everything about the words that CLI11 would say less clearly.
+void CheckArguments(const std::vector<std::string>& arguments, const Command& command) {
+  std::vector<std::string_view> seen;
+  for (std::size_t i = 0; i < arguments.size() && arguments[i] != "--"; ++i) {
+    const std::string& word = arguments[i];
+    if (word == "--help" || word == "-h") continue;
+    if (!IsFlag(word)) {
+      if ((command.bit & kReadsFiles) == 0)
+        throw UsageError(fmt::format("'{}': `regard {}` reads no files; leave it out", word, command.name));
+      continue;
+    }
+    const Flag& flag = FlagOf(word, command);
+    if (std::ranges::find(seen, flag.name) != seen.end()) throw UsageError(flag.name + ": given twice; keep one");
+    seen.push_back(flag.name);
+    const bool has_value = word.size() > flag.name.size();
+    if (!TakesValue(flag)) {
+      if (has_value) ParseBool(flag.name, word.substr(flag.name.size() + 1));
+    } else if (!has_value) {
+      ++i;
+      if (i == arguments.size())
+        throw UsageError(fmt::format("{}: needs a value; write {} {}", flag.name, flag.name, flag.value));
+      if (IsFlag(arguments[i])) {
+        throw UsageError(fmt::format("{}: needs a value, not '{}'; write {}={} if that is meant", flag.name, arguments[i],
+                                     flag.name, arguments[i]));
+      }
+    }
+  }
 }
 
 [[noreturn]] void FailCommand(const std::string& word) {
@@ -173,7 +205,7 @@ std::string ShortHelp() {
 std::unique_ptr<CLI::App> MakeApp(const Command& command, Options& options) {
   auto app = std::make_unique<CLI::App>(command.purpose, "regard " + command.name);
   app->get_formatter()->column_width(38);
-  app->set_help_flag("-h,--help", "this text")->group(kShowing);
+  app->set_help_flag();  // added last, so that it does not lead the help
   app->footer("Example: " + command.example);
   if ((command.bit & kReadsFiles) != 0) {
     app->add_option("IN", options.sources, std::string(kSources))->type_name("")->required();
@@ -182,7 +214,7 @@ std::unique_ptr<CLI::App> MakeApp(const Command& command, Options& options) {
     if ((flag.commands & command.bit) == 0) continue;
     const auto set = [&options, &flag](const std::string& text) { flag.set(options, flag.name, text); };
     CLI::Option* option = nullptr;
-    if (flag.value.empty() || flag.value[0] == '[') {
+    if (!TakesValue(flag)) {
       option = app->add_flag_function(
           flag.name, [set](std::int64_t count) { set(count > 0 ? "true" : "false"); }, flag.help);
     } else {
@@ -190,6 +222,7 @@ std::unique_ptr<CLI::App> MakeApp(const Command& command, Options& options) {
     }
     option->group(flag.group);
   }
+  app->set_help_flag("-h,--help", "this text")->group(kShowing);
   return app;
 }
 
@@ -209,10 +242,7 @@ Options ParseCommandLine(int argc, const char* const* argv) {
   const Command* command = FindCommand(words[0]);
   if (command == nullptr) FailCommand(words[0]);
   std::vector<std::string> arguments(words.begin() + 1, words.end());
-  for (const std::string& argument : arguments) {
-    if (argument == "--") break;
-    if (IsFlag(argument)) CheckFlag(argument, *command);
-  }
+  CheckArguments(arguments, *command);
   const std::unique_ptr<CLI::App> app = MakeApp(*command, options);
   std::ranges::reverse(arguments);  // as CLI11 wants them
   try {

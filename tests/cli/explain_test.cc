@@ -1,0 +1,79 @@
+// `regard explain` and `regard info`.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "regard/info.h"
+#include "regard/io.h"
+#include "tests/cli/command.h"
+
+namespace regard {
+namespace {
+
+using nlohmann::json;
+using test::Regard;
+
+TEST(Explain, ResultFirstThenWhatMadeItThenTheTwoRoutes) {
+  const test::Outcome outcome = Regard("explain testdata/six_tokens.txt --row 1");
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  std::size_t at = 0;
+  for (const char* part : {
+           "context of query 1 journey\n  0.4419 0.6515 0.5683\n",
+           "It is the sum of weight × inputs:",
+           "  0 Your     0.138548    0.43  0.15  0.89         0.059575  0.020782  0.123307\n",
+           "sum        1.000000                             0.441866  0.651482  0.568309\n",
+           "weight = exp(score − max) / total: max 1.495000, total 4.203600",
+           "  1 journey  1.495000   0.000000  1.000000  0.237891\n",
+           "score = inputs·inputs of token 1:",
+           "  0 Your     0.954400  0.55×0.43 + 0.87×0.15 + 0.66×0.89\n",
+           "batched row (fused) 0.4419 0.6515 0.5683; per-token row (reference) 0.4419 0.6515 0.5683; difference ",
+       }) {
+    const std::size_t found = outcome.out.find(part, at);
+    ASSERT_NE(found, std::string::npos) << part << "\nnot, or not in its place, in\n" << outcome.out;
+    at = found;
+  }
+  EXPECT_EQ(outcome.out.find('\n', at), outcome.out.size() - 1);  // the two routes are the last line
+}
+
+TEST(Explain, ListsOfRowsAndHeads) {
+  const test::Outcome outcome = Regard("explain testdata/minilm/all_minilm_l6_v2.safetensors --row 0,4-5 --head 1,3 --json");
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const json report = json::parse(outcome.out);
+  ASSERT_EQ(report["rows"].size(), 6u);
+  EXPECT_EQ(report["rows"][2]["query"], 5);
+  EXPECT_EQ(report["rows"][3]["head"], 3);
+  EXPECT_EQ(report["rows"][4]["token"], "table");
+  EXPECT_EQ(report["rows"][0]["weights"].size(), 132u);
+  EXPECT_TRUE(report["rows"][0]["agrees"].get<bool>());
+}
+
+TEST(Explain, RefusesWhatItCannotShow) {
+  EXPECT_EQ(Regard("explain testdata/six_tokens.txt").status, 1);
+  EXPECT_EQ(Regard("explain testdata/six_tokens.txt --row 6").status, 2);
+  EXPECT_EQ(Regard("explain testdata/six_tokens.txt --row 1 --head 1").status, 2);
+}
+
+TEST(Explain, TokensCannotCommandTheTerminal) {
+  const std::string input = test::Scratch("hostile.npz");
+  io::WriteNpz(input, {{.name = "inputs", .tensor = Tensor::Of<float>({2, 1}, {1, 2})}, {.name = "tokens", .strings = {"\x1b[2J", "a\nb"}}});
+  for (const char* command : {"run ", "explain --row 0 "}) {
+    const test::Outcome outcome = Regard(command + input);
+    ASSERT_EQ(outcome.status, 0) << outcome.err;
+    EXPECT_EQ(outcome.out.find('\x1b'), std::string::npos);
+    EXPECT_NE(outcome.out.find("\\x1b[2J"), std::string::npos);
+  }
+}
+
+TEST(Info, SaysWhatTheLibrarySays) {
+  const test::Outcome outcome = Regard("info --json");
+  ASSERT_EQ(outcome.status, 0);
+  const json info = json::parse(outcome.out);
+  EXPECT_EQ(info["version"], Version());
+  EXPECT_EQ(info["default_target"], BestTarget());
+  EXPECT_EQ(info["targets"].size(), Targets().size());
+  for (const char* key : {"cpu", "blas", "compiler", "default_threads"}) EXPECT_TRUE(info.contains(key)) << key;
+  EXPECT_NE(Regard("info").out.find(BestTarget() + " (default)"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace regard
