@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <limits>
@@ -92,9 +93,9 @@ void TensorView::CheckDType(DType wanted) const {
 }
 
 bool TensorView::IsContiguous() const noexcept {
+  if (std::find(shape_.begin(), shape_.end(), 0) != shape_.end()) return true;  // no elements: any order is C order
   std::int64_t expected = 1;
   for (int axis = rank() - 1; axis >= 0; --axis) {
-    if (shape_[axis] == 0) return true;
     if (shape_[axis] != 1 && strides_[axis] != expected) return false;
     expected *= shape_[axis];
   }
