@@ -119,7 +119,7 @@ def write_damaged(folder):
         "encrypted.npz": patch(zip_bytes([("q.npy", q)]), "flags", 1, 16),
         "not_npy.npz": zip_bytes([("readme.txt", b"no array")]),
         "pytorch.npz": zip_bytes([("archive/data.pkl", b"\x80\x02}q\x00."), ("archive/data/0", bytes(40))]),
-        "stored_size_lies.npz": patch(zip_bytes([("q.npy", q)]), "size", 1 << 30, 32),
+        "stored_size_lies.npz": patch(zip_bytes([("q.npy", q)]), "size", 5000, 32),
         "beyond_file.npz": patch(patch(zip_bytes([("q.npy", q)]), "size", 1 << 30, 32), "packed", 1 << 30, 32),
         "deflate_bomb.npz": patch(zip_bytes([("q.npy", q)], zipfile.ZIP_DEFLATED), "size", 0xF0000000, 32),
         "deflate_size_lies.npz": patch(zip_bytes([("q.npy", q)], zipfile.ZIP_DEFLATED), "size", 5000, 32),

@@ -140,7 +140,7 @@ TEST(GoldenTest, DamagedFilesAreNamed) {
       {"encrypted.npz", ErrorCode::kUnsupported, "array 'q': is encrypted"},
       {"not_npy.npz", ErrorCode::kCorruptFile, "array 'readme.txt': has 8 bytes, an npy header needs 10"},
       {"pytorch.npz", ErrorCode::kUnsupported, "is a PyTorch checkpoint; convert it with safetensors.torch.save_file"},
-      {"stored_size_lies.npz", ErrorCode::kCorruptFile, "states 1073741824 bytes, packed into 248"},
+      {"stored_size_lies.npz", ErrorCode::kCorruptFile, "states 5000 bytes, packed into 248"},
       {"trillion_members.npz", ErrorCode::kCorruptFile, "no readable zip archive"},
       {"wrong_checksum.npz", ErrorCode::kCorruptFile, "array 'q': CRC error"},
       {"complex.npy", ErrorCode::kUnsupported, "element type '<c16' is not read"},
