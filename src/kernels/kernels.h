@@ -71,6 +71,14 @@ struct KernelTable {
                  std::uint8_t* saw_key, void* scratch);
   std::size_t (*decode_scratch_bytes)(std::int64_t head_dim, std::int64_t v_dim);
 
+  /// Whole rows, for the staged path. softmax_row turns masked scores into weights in place and returns the lse, natural log; a sink
+  /// of −inf is none.
+  ///   all −inf or count = 0   weights 0; the lse is the sink
+  ///   a NaN or +inf in it     weights NaN but for scores of −inf, which weigh 0 in any row; the lse is NaN
+  float (*softmax_row)(float* row, std::int64_t count, float sink);
+  /// row = cap·tanh(row/cap), cap > 0; ±inf becomes ±cap, NaN stays.
+  void (*soft_cap_row)(float* row, std::int64_t count, float cap);
+
   /// For measuring what the machine can do. Both return a value only so that the work is not optimised away.
   /// peak_flops: steps times peak_flops_per_step floating-point operations in independent multiply-add chains in registers.
   std::int64_t peak_flops_per_step;

@@ -13,8 +13,8 @@
 #include "core/copy.h"
 #include "core/parallel_for.h"
 #include "core/row_keys.h"
+#include "kernels/kernels.h"
 #include "staged/matrix_product.h"
-#include "staged/softmax_row.h"
 
 namespace regard::internal {
 namespace {
@@ -131,8 +131,9 @@ bool HasNonFinite(const float* row, std::int64_t count) {
 
 class StagedRun {
  public:
-  StagedRun(const Problem& problem, int threads, std::byte* workspace, const Results& results, const RunControl& control)
-      : p_(problem), results_(results), control_(control), threads_(threads) {
+  StagedRun(const Problem& problem, const KernelTable& kernels, int threads, std::byte* workspace, const Results& results,
+            const RunControl& control)
+      : p_(problem), kernels_(kernels), results_(results), control_(control), threads_(threads) {
     const Layout layout(p_.batch, p_.group_size, p_.q_len, p_.kv_len, p_.head_dim, p_.v_dim, p_.bias.data != nullptr, threads);
     const auto floats = [&](std::size_t offset) { return reinterpret_cast<float*>(workspace + offset); };
     rows_ = reinterpret_cast<RowKeys*>(workspace + layout.rows);
@@ -171,6 +172,7 @@ class StagedRun {
   bool IsVisible(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) const;
 
   const Problem& p_;
+  const KernelTable& kernels_;
   const Results& results_;
   const RunControl& control_;
   const int threads_;
@@ -220,9 +222,8 @@ void StagedRun::FinishRow(std::int64_t b, std::int64_t h, std::int64_t i, float*
   StoreRow(results_.scores, results_.scores.Offset(b, h, i, 0), row, p_.kv_len);
   if (p_.soft_cap > 0) {
     const bool whole_row = results_.capped.data != nullptr;
-    for (std::int64_t j = whole_row ? 0 : keys.begin; j < (whole_row ? p_.kv_len : keys.end); ++j) {
-      row[j] = p_.soft_cap * std::tanh(row[j] / p_.soft_cap);
-    }
+    const std::int64_t begin = whole_row ? 0 : keys.begin, end = whole_row ? p_.kv_len : keys.end;
+    kernels_.soft_cap_row(row + begin, end - begin, p_.soft_cap);
   }
   StoreRow(results_.capped, results_.capped.Offset(b, h, i, 0), row, p_.kv_len);
   if (MaskRow(b, h, i, keys, row, bias) == 0) ++empty_rows_;
@@ -231,7 +232,7 @@ void StagedRun::FinishRow(std::int64_t b, std::int64_t h, std::int64_t i, float*
     std::fill(row + keys.end, row + p_.kv_len, -kInfinity);
     StoreRow(results_.masked_scores, results_.masked_scores.Offset(b, h, i, 0), row, p_.kv_len);
   }
-  const float lse = SoftmaxRow(row + keys.begin, keys.end - keys.begin, LoadPerHead(p_.sinks, h, -kInfinity));
+  const float lse = kernels_.softmax_row(row + keys.begin, keys.end - keys.begin, LoadPerHead(p_.sinks, h, -kInfinity));
   std::fill(row, row + keys.begin, 0.0f);
   std::fill(row + keys.end, row + p_.kv_len, 0.0f);
   if (results_.lse.data != nullptr) StoreDouble(results_.lse.data, results_.lse.dtype, results_.lse.Offset(b, h, i, 0), lse);
@@ -350,7 +351,9 @@ void RunStaged(const Problem& problem, const ExecOptions& exec, int threads, std
   RunControl control(exec, problem.batch * problem.kv_heads);
   results->empty_rows = 0;
   if (problem.batch == 0 || problem.q_len == 0) return;
-  StagedRun run(problem, threads, workspace, *results, control);
+  const KernelTable* kernels = FindKernels(exec.isa);
+  if (kernels == nullptr) kernels = FindKernels("");
+  StagedRun run(problem, *kernels, threads, workspace, *results, control);
   for (std::int64_t b = 0; b < problem.batch; ++b) {
     for (std::int64_t kv_head = 0; kv_head < problem.kv_heads && !control.ShouldStop(); ++kv_head) {
       run.RunGroup(b, kv_head);

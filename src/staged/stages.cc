@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/kernels.h"
 #include "regard/error.h"
 #include "staged/matrix_product.h"
 #include "staged/softmax_row.h"
@@ -171,22 +172,26 @@ Tensor ContextForTokenOf(const TensorView& weights_view, const TensorView& v_vie
   return result;
 }
 
+double SoftmaxRow(double* row, std::int64_t count) { return internal::SoftmaxRow(row, count); }
+float SoftmaxRow(float* row, std::int64_t count) {
+  return internal::FindKernels("")->softmax_row(row, count, -std::numeric_limits<float>::infinity());
+}
+
 template <typename T>
 Tensor SoftmaxOf(const TensorView& x, int axis) {
   Tensor result = Tensor::CopyOf(x, DTypeOf<T>());
   if (result.num_elements() == 0) return result;
-  constexpr T kNoSink = -std::numeric_limits<T>::infinity();
   const std::int64_t length = x.dim(axis), stride = result.view().stride(axis);
   T* const data = result.MutableAs<T>();
   std::vector<T> slice(stride == 1 ? 0 : static_cast<std::size_t>(length));
   for (std::int64_t n = 0; n < result.num_elements() / length; ++n) {
     T* const first = data + n / stride * length * stride + n % stride;
     if (stride == 1) {
-      internal::SoftmaxRow(first, length, kNoSink);
+      SoftmaxRow(first, length);
       continue;
     }
     for (std::int64_t i = 0; i < length; ++i) slice[static_cast<std::size_t>(i)] = first[i * stride];
-    internal::SoftmaxRow(slice.data(), length, kNoSink);
+    SoftmaxRow(slice.data(), length);
     for (std::int64_t i = 0; i < length; ++i) first[i * stride] = slice[static_cast<std::size_t>(i)];
   }
   return result;

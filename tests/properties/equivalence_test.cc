@@ -1,8 +1,6 @@
 // Every optimized path against the definition, all stages, every option combined.
 #include <gtest/gtest.h>
 
-#include <map>
-
 #include "tests/support/paths.h"
 #include "tests/support/random_problem.h"
 #include "tests/support/tolerance.h"
@@ -10,28 +8,26 @@
 namespace regard::test {
 namespace {
 
-TEST(Equivalence, OptimizedPathsFollowTheDefinition) {
+class Equivalence : public testing::TestWithParam<PathCase> {};
+INSTANTIATE_TEST_SUITE_P(Optimized, Equivalence, testing::ValuesIn(OptimizedPaths()), TestName);
+
+TEST_P(Equivalence, FollowsTheDefinition) {
   ErrorLedger ledger;
-  const std::vector<PathCase> paths = OptimizedPaths();
-  for (std::uint64_t seed : Seeds(2000)) {
+  const std::vector<std::uint64_t> seeds = Seeds(2000);
+  for (std::uint64_t seed : seeds) {
     const TestProblem p = MakeProblem(seed);
     const RunResult reference = RunPath(ReferencePath(), p);
-    std::map<Path, Bounds> bounds;
-    for (const PathCase& path : paths) {
-      if (!bounds.contains(path.path)) bounds[path.path] = ErrorBounds(p, reference, path.path);
-      // Outputs in layouts and types of their own; the same seed gives every path the same ones.
-      Random layout(seed);
-      const RunResult result = RunPath(path, p, {.layout = &layout, .any_output_type = layout.Chance(0.3)});
-      ledger.Compare(path, p, result, reference, bounds[path.path]);
-    }
-    if (HasFailure()) break;
+    Random layout(seed);
+    const RunResult result = RunPath(GetParam(), p, {.layout = &layout, .any_output_type = layout.Chance(0.3)});
+    ledger.Compare(GetParam(), p, result, reference, ErrorBounds(p, reference, GetParam().path));
+    if (HasFailure()) return;
   }
-  if (Seeds(2).size() > 1) ledger.ExpectAlive();
+  if (seeds.size() > 1) ledger.ExpectAlive();
   RecordProperty("largest_error_over_bound", ledger.Summary());
 }
 
 // The reference stores each number once, rounded once, in whatever type and layout is asked for.
-TEST(Equivalence, ReferenceRoundsOnceAtTheEnd) {
+TEST(Reference, RoundsOnceAtTheEnd) {
   for (std::uint64_t seed : Seeds(500)) {
     const TestProblem p = MakeProblem(seed);
     SCOPED_TRACE(p.description);
