@@ -25,7 +25,7 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 function(regard_room name library)
   add_library(regard_room_${name} OBJECT ${ARGN})
   target_include_directories(regard_room_${name} PUBLIC ${PROJECT_SOURCE_DIR}/include)
-  target_link_libraries(regard_room_${name} PUBLIC regard_options)
+  target_link_libraries(regard_room_${name} PUBLIC regard_options OpenMP::OpenMP_CXX)
   set_property(GLOBAL APPEND PROPERTY ${library}_ROOMS regard_room_${name})
 endfunction()
 

@@ -58,7 +58,8 @@ Dims ContiguousStrides(const Dims& shape) {
   std::int64_t stride = 1;
   for (int axis = shape.size() - 1; axis >= 0; --axis) {
     strides[axis] = stride;
-    stride *= std::max<std::int64_t>(shape[axis], 1);
+    // Without elements strides do not matter, and their product may exceed the range.
+    if (__builtin_mul_overflow(stride, std::max<std::int64_t>(shape[axis], 1), &stride)) stride = 1;
   }
   return strides;
 }
