@@ -9,6 +9,7 @@ namespace regard::cli {
 ExitStatus RunCommand(const Options& options, Streams& streams);      // cmd_run.cc
 ExitStatus ExplainCommand(const Options& options, Streams& streams);  // cmd_explain.cc
 ExitStatus BenchCommand(const Options& options, Streams& streams);    // cmd_bench.cc
+ExitStatus CheckCommand(const Options& options, Streams& streams);    // cmd_check.cc
 ExitStatus InfoCommand(const Options& options, Streams& streams);     // cmd_info.cc
 
 }  // namespace regard::cli

@@ -55,6 +55,7 @@ ExitStatus Fail(Streams& streams, bool json, std::string_view code, const std::s
 ExitStatus RunVerb(const Options& options, Streams& streams) {
   if (options.command == "run") return RunCommand(options, streams);
   if (options.command == "explain") return ExplainCommand(options, streams);
+  if (options.command == "check") return CheckCommand(options, streams);
   if (options.command == "bench") return BenchCommand(options, streams);
   return InfoCommand(options, streams);
 }

@@ -17,7 +17,7 @@ namespace {
 
 // ------------------------------------------------------------------------------------------------------- commands
 
-enum : unsigned { kRun = 1, kExplain = 2, kInfo = 4, kBench = 8, kReadsFiles = kRun | kExplain };
+enum : unsigned { kRun = 1, kExplain = 2, kInfo = 4, kBench = 8, kCheck = 16, kComputes = kRun | kExplain, kReadsFiles = kComputes | kCheck };
 
 struct Command {
   std::string name;
@@ -31,6 +31,8 @@ const Command kCommands[] = {
      "regard run layer.npz --causal -o result.npz --save context,lse"},
     {"explain", kExplain, "one query in numbers: the result first, then what made it",
      "regard explain layer.npz --row 5 --head 3"},
+    {"check", kCheck, "somebody else's results: do they match, where not, and which known mistake made the difference",
+     "regard check layer.npz --observed theirs.npz --causal"},
     {"bench", kBench, "this machine's limits, and what part of them attention reaches", "regard bench --quick"},
     {"info", kInfo, "version, instruction sets, threads and the BLAS that was loaded", "regard info --json"},
 };
@@ -76,13 +78,13 @@ const Flag kFlags[] = {
     {"--tokens", "FILE", "labels: one token a line, or a JSON list", kReadsFiles, kReading,
      [](Options& o, const std::string&, const std::string& text) { o.problem.tokens = text; }},
 
-    {"--path", "P", "reference, staged or fused", kReadsFiles, kComputing,
+    {"--path", "P", "reference, staged or fused", kComputes, kComputing,
      [](Options& o, const std::string& flag, const std::string& text) { o.path = o.exec.path = ParsePath(flag, text); }},
-    {"--isa", "NAME", "instruction set, as `regard info` lists them; default the best", kReadsFiles | kBench, kComputing,
+    {"--isa", "NAME", "instruction set, as `regard info` lists them; default the best", kComputes | kBench, kComputing,
      [](Options& o, const std::string&, const std::string& text) { o.exec.isa = text; }},
     {"--threads", "N", "default 0: all (bench: 1, and 2 in the cases for it)", kReadsFiles | kBench, kComputing,
      [](Options& o, const std::string& flag, const std::string& text) { o.exec.threads = ParseSmallInteger(flag, text); }},
-    {"--max-memory", "SIZE", "refuse to hold more than this, such as 512MiB; default 1GiB", kReadsFiles, kComputing,
+    {"--max-memory", "SIZE", "refuse to hold more than this, such as 512MiB; default 1GiB", kComputes, kComputing,
      [](Options& o, const std::string& flag, const std::string& text) { o.max_memory = ParseSize(flag, text); }},
 
     {"--quick", "", "a third of the cases, and shorter: under 30 seconds", kBench, kComputing,
@@ -92,12 +94,16 @@ const Flag kFlags[] = {
     {"--case", "TEXT", "only cases with this in their names, such as T2048/d64, and what they are compared with", kBench,
      kComputing, [](Options& o, const std::string&, const std::string& text) { o.bench_case = text; }},
 
-    {"--batch", "LIST", "sequences to show, such as 0,3-5", kReadsFiles, kShowing,
+    {"--batch", "LIST", "sequences to show, such as 0,3-5", kComputes, kShowing,
      [](Options& o, const std::string& flag, const std::string& text) { o.batch = ParseSelection(flag, text); }},
-    {"--head", "LIST", "query heads to show", kReadsFiles, kShowing,
+    {"--head", "LIST", "query heads to show", kComputes, kShowing,
      [](Options& o, const std::string& flag, const std::string& text) { o.head = ParseSelection(flag, text); }},
     {"--row", "LIST", "queries to explain", kExplain, kShowing,
      [](Options& o, const std::string& flag, const std::string& text) { o.row = ParseSelection(flag, text); }},
+    {"--observed", "F[,F…]", "the results to check: .npz, .safetensors, .npy (the context), or stage=FILE; default those in IN", kCheck, kReading,
+     [](Options& o, const std::string&, const std::string& text) { o.observed = text; }},
+    {"--observed-again", "F[,F…]", "those of a second run of the same program on the same input", kCheck, kReading,
+     [](Options& o, const std::string&, const std::string& text) { o.observed_again = text; }},
     {"-o", "FILE", "save results here: .npz, .safetensors or .npy", kRun, kShowing,
      [](Options& o, const std::string&, const std::string& text) { o.output = text; }},
     {"--save", "LIST", "which results; default context,lse", kRun, kShowing,

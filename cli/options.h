@@ -42,6 +42,7 @@ struct Options {
   ExecOptions exec;          // path, isa, threads; the stop token is set by main
 
   std::string output;             // -o
+  std::string observed, observed_again;  // --observed, --observed-again
   std::vector<std::string> save;  // --save; empty: the command's default
   bool json = false;
   io::Selection batch, head, row;

@@ -1,0 +1,394 @@
+#include "diagnose/case.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "core/bind.h"
+#include "core/parallel_for.h"
+
+namespace regard::internal {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// Comparing a row costs about head_dim + 2·v_dim multiplications a key; this many are done in about half a second.
+constexpr double kWholeBudget = 1.5e9;
+constexpr std::int64_t kSampledRows = 192;
+constexpr std::size_t kWrongProbes = 20, kRightProbes = 8;
+
+// Below this a masked score stands for −inf: implementations fill with the lowest finite number of their type, or −1e9, or −1e4.
+constexpr double kFillThreshold = -9000;
+
+bool FitsGrid(double x, DType type) {
+  if (std::isnan(x)) return true;
+  if (type == DType::kBF16) return static_cast<double>(ToFloat(ToBF16(x))) == x;
+  if (type == DType::kF16) return static_cast<double>(ToFloat(ToF16(x))) == x;
+  return static_cast<double>(static_cast<float>(x)) == x;
+}
+
+TensorView WithLeadingAxes(TensorView view, int rank) {
+  while (view.rank() < rank) view = view.Unsqueeze(0);
+  return view;
+}
+
+View4 ToView4(const TensorView& view) {
+  View4 v{view.data(), view.dtype(), {}};
+  for (int axis = 0; axis < 4; ++axis) v.stride[axis] = view.strides()[axis];
+  return v;
+}
+
+std::vector<double> LoadAll(const TensorView& view) {
+  const Tensor copy = Tensor::CopyOf(view);
+  std::vector<double> values;
+  for (std::int64_t n = 0; n < copy.num_elements(); ++n) values.push_back(LoadDouble(copy.view().data(), copy.dtype(), n));
+  return values;
+}
+
+std::string ShapeError(const char* name, const TensorView& view, const std::string& expected) {
+  return std::string("observed ") + name + ": shape " + ToString(view.shape()) + "; give " + expected;
+}
+
+// The observed context as [batch, heads, q_len, v_dim], in whichever layout its shape says; the problem's own first.
+TensorView ContextAsBhsd(const TensorView& given, const Problem& p) {
+  const Dims bhsd{p.batch, p.heads, p.q_len, p.v_dim}, bshd{p.batch, p.q_len, p.heads, p.v_dim};
+  const Dims packed{p.batch, p.q_len, p.heads * p.v_dim};
+  if (given.rank() <= 4) {
+    const TensorView four = WithLeadingAxes(given, 4);
+    if (four.shape() == bhsd) return four;
+    if (four.shape() == bshd) return four.Transpose(1, 2);
+  }
+  if (given.rank() <= 3) {
+    const TensorView three = WithLeadingAxes(given, 3);
+    if (three.shape() == packed) {
+      const Dims strides{three.stride(0), three.stride(1), p.v_dim * three.stride(2), three.stride(2)};
+      return TensorView(three.data(), three.dtype(), bshd, strides).Transpose(1, 2);
+    }
+  }
+  throw Error(ErrorCode::kShapeMismatch, ShapeError("context", given, ToString(bhsd) + ", " + ToString(bshd) + " or " + ToString(packed)));
+}
+
+}  // namespace
+
+const char* Name(Stage stage) {
+  constexpr const char* kNames[] = {"inputs", "scores", "capped", "masked_scores", "weights", "lse", "context", "projected"};
+  return kNames[static_cast<int>(stage)];
+}
+
+void Fit::Add(const Fit& other) {
+  if (other.largest > largest || cells == 0) cell = other.cell;
+  for (int p = 0; p < kNumPrecisions; ++p) {
+    worst[p] = std::max(worst[p], other.worst[p]);
+    squares[p] += other.squares[p];
+  }
+  absolute_squares += other.absolute_squares;
+  largest = std::max(largest, other.largest);
+  cells += other.cells;
+}
+
+bool Fit::IsRounding(Precision precision) const {
+  const int p = static_cast<int>(precision);
+  if (worst[p] > 1) return false;
+  return cells == 0 || std::sqrt(squares[p] / static_cast<double>(cells)) <= kTypicalUse;
+}
+
+double Fit::Rms() const { return cells > 0 ? std::sqrt(absolute_squares / static_cast<double>(cells)) : 0; }
+
+Problem BindProblem(const DiagnosisProblem& given) {
+  const PlanShape shape = PlanShape::Of(given.q, given.k, given.v);
+  CheckPlan(shape, given.params, {}).ThrowIfFailed();
+  Problem problem;
+  Results none;
+  Inputs inputs;
+  inputs.q = given.q, inputs.k = given.k, inputs.v = given.v;
+  Bind(shape, given.params, ResolveScale(shape, given.params), inputs, {}, &problem, &none).ThrowIfFailed();
+  return problem;
+}
+
+Case::Case(const DiagnosisProblem& problem, const ObservedTensors& observed, int threads)
+    : given_(problem), evaluator_(BindProblem(problem)), threads_(ResolveThreads(threads)) {
+  const Operands& o = evaluator_.operands();
+  largest_value_.assign(static_cast<std::size_t>(o.v_dim), 0);
+  for (std::size_t n = 0; n < o.v->size(); ++n) {
+    double& largest = largest_value_[n % static_cast<std::size_t>(o.v_dim)];
+    if (std::isfinite((*o.v)[n])) largest = std::max(largest, std::fabs((*o.v)[n]));
+  }
+  BindObserved(observed);
+  ChooseRows();
+  const Variant unedited = evaluator_.Unedited();
+  unedited_by_stage_.assign(observed_.size(), std::vector<Fit>(rows_.size()));
+  unedited_.resize(rows_.size());
+  ParallelFor(threads_, static_cast<std::int64_t>(rows_.size()), [&](std::int64_t r, int) {
+    const RowId row = rows_[static_cast<std::size_t>(r)];
+    RowState state;
+    evaluator_.Evaluate(unedited, row, &state);
+    for (std::size_t o_index = 0; o_index < observed_.size(); ++o_index) {
+      Fit& fit = unedited_by_stage_[o_index][static_cast<std::size_t>(r)];
+      CompareRow(unedited, state, row, observed_[o_index], &fit);
+      unedited_[static_cast<std::size_t>(r)].Add(fit);
+    }
+  });
+  ChooseProbes();
+}
+
+void Case::BindObserved(const ObservedTensors& given) {
+  const Problem& p = problem();
+  const Dims stage_shape{p.batch, p.heads, p.q_len, p.kv_len};
+  const auto add = [&](Stage stage, const TensorView& four) {
+    if (!IsFloat(four.dtype())) throw Error(ErrorCode::kInvalidArgument, std::string("observed ") + Name(stage) + ": element type " + std::string(regard::Name(four.dtype())) + "; give a float type");
+    observed_.push_back({stage, ToView4(four), four.dim(3), RoundoffOf(four.dtype()), four.dtype()});
+  };
+  const std::pair<Stage, const TensorView*> stages[] = {{Stage::kScores, &given.scores}, {Stage::kCapped, &given.capped}, {Stage::kMaskedScores, &given.masked_scores}, {Stage::kWeights, &given.weights}};
+  for (const auto& [stage, view] : stages) {
+    if (!*view) continue;
+    if (view->rank() > 4 || !(WithLeadingAxes(*view, 4).shape() == stage_shape)) throw Error(ErrorCode::kShapeMismatch, ShapeError(Name(stage), *view, ToString(stage_shape)));
+    add(stage, WithLeadingAxes(*view, 4));
+  }
+  if (given.lse) {
+    const Dims shape{p.batch, p.heads, p.q_len};
+    if (given.lse.rank() > 3 || !(WithLeadingAxes(given.lse, 3).shape() == shape)) throw Error(ErrorCode::kShapeMismatch, ShapeError("lse", given.lse, ToString(shape)));
+    add(Stage::kLse, WithLeadingAxes(given.lse, 3).Unsqueeze(3));
+  }
+  if (given.context) add(Stage::kContext, ContextAsBhsd(given.context, p));
+  if (given_.projections.w_out) {
+    w_out_ = LoadAll(given_.projections.w_out);
+    const std::size_t out_dim = static_cast<std::size_t>(given_.projections.w_out.dim(0));
+    b_out_ = given_.projections.b_out ? LoadAll(given_.projections.b_out) : std::vector<double>(out_dim, 0);
+    if (given_.projections.w_out.dim(1) != p.heads * p.v_dim) throw Error(ErrorCode::kShapeMismatch, ShapeError("w_out", given_.projections.w_out, "[out_dim, heads·v_dim]"));
+  }
+  if (given.projected) {
+    const std::int64_t out_dim = w_out_.empty() ? p.heads * p.v_dim : static_cast<std::int64_t>(b_out_.size());
+    const Dims shape{p.batch, p.q_len, out_dim};
+    if (given.projected.rank() > 3 || !(WithLeadingAxes(given.projected, 3).shape() == shape)) throw Error(ErrorCode::kShapeMismatch, ShapeError("projected", given.projected, ToString(shape)));
+    add(Stage::kProjected, WithLeadingAxes(given.projected, 3).Unsqueeze(1));
+  }
+  if (observed_.empty()) throw Error(ErrorCode::kInvalidArgument, "observed: nothing given; give context, weights, or another stage");
+}
+
+const ObservedStage* Case::Find(Stage stage) const {
+  for (const ObservedStage& o : observed_) {
+    if (o.stage == stage) return &o;
+  }
+  return nullptr;
+}
+
+// All rows while that is cheap; else first and last ones of every head, edges of blocks, and evenly spaced ones between.
+void Case::ChooseRows() {
+  const Problem& p = problem();
+  const double row_cost = static_cast<double>(p.kv_len) * static_cast<double>(p.head_dim + 2 * p.v_dim + 40);
+  const std::int64_t all = p.batch * p.heads * p.q_len;
+  const std::int64_t affordable = std::max<std::int64_t>(kSampledRows, static_cast<std::int64_t>(kWholeBudget / std::max(row_cost, 1.0)));
+  const auto row_of = [&](std::int64_t n) { return RowId{n / (p.heads * p.q_len), n / p.q_len % p.heads, n % p.q_len}; };
+  sampled_ = all > affordable;
+  if (!sampled_) {
+    for (std::int64_t n = 0; n < all; ++n) rows_.push_back(row_of(n));
+  } else {
+    const std::int64_t columns = p.batch * p.heads;
+    for (std::int64_t column = 0; column < columns; ++column) {
+      const std::int64_t per_head = std::max<std::int64_t>(affordable / columns, 4);
+      for (std::int64_t r = 0; r < per_head; ++r) {
+        // Evenly spaced, ends included; every second one pulled back to the start of its block of 64.
+        std::int64_t i = r * (p.q_len - 1) / (per_head - 1);
+        if (r % 2 == 1) i -= i % 64;
+        rows_.push_back({column / p.heads, column % p.heads, i});
+      }
+    }
+    std::sort(rows_.begin(), rows_.end());
+    rows_.erase(std::unique(rows_.begin(), rows_.end()), rows_.end());
+  }
+  if (std::all_of(observed_.begin(), observed_.end(), [](const ObservedStage& o) { return o.stage == Stage::kProjected; })) {
+    std::erase_if(rows_, [](const RowId& row) { return row.h != 0; });
+  }
+  for (ObservedStage& o : observed_) {
+    if (o.view.dtype != DType::kF32 && o.view.dtype != DType::kF64) continue;
+    bool f16 = true, bf16 = true;
+    std::int64_t telling = 0;
+    for (std::size_t r = 0; r < rows_.size() && (f16 || bf16); ++r) {
+      if (o.stage == Stage::kProjected && rows_[r].h != 0) continue;
+      for (std::int64_t c = 0; c < o.columns && (f16 || bf16); ++c) {
+        const double x = o.At(rows_[r], c);
+        f16 = f16 && FitsGrid(x, DType::kF16);
+        bf16 = bf16 && FitsGrid(x, DType::kBF16);
+        telling += std::isfinite(x) && x != 0 && std::fabs(x) != 1;
+      }
+    }
+    if (telling >= 8 && bf16) o.grid = DType::kBF16;
+    if (telling >= 8 && f16) o.grid = DType::kF16;
+    o.storage = RoundoffOf(o.grid);
+  }
+}
+
+// Wrong rows spread over heads and positions, the worst one first; right rows likewise.
+void Case::ChooseProbes() {
+  std::vector<std::size_t> wrong, right;
+  std::size_t worst = 0;
+  for (std::size_t r = 0; r < rows_.size(); ++r) {
+    if (unedited_[r].Matches()) {
+      right.push_back(r);
+    } else {
+      wrong.push_back(r);
+      if (unedited_[r].worst[0] > unedited_[worst].worst[0]) worst = r;
+    }
+  }
+  // Steps of the golden ratio visit a list evenly, however few are taken, and in an order that mixes heads and positions.
+  const auto spread = [&](const std::vector<std::size_t>& from, std::size_t count, std::vector<RowId>* to) {
+    std::vector<char> taken(from.size(), 0);
+    double at = 0.5;
+    while (to->size() < std::min(count, from.size())) {
+      std::size_t n = static_cast<std::size_t>(at * static_cast<double>(from.size())) % from.size();
+      while (taken[n]) n = (n + 1) % from.size();
+      taken[n] = 1;
+      to->push_back(rows_[from[n]]);
+      at = std::fmod(at + 0.6180339887498949, 1.0);
+    }
+  };
+  spread(wrong, kWrongProbes, &wrong_rows_);
+  spread(right, kRightProbes, &right_rows_);
+  if (!wrong.empty() && std::find(wrong_rows_.begin(), wrong_rows_.end(), rows_[worst]) == wrong_rows_.end()) wrong_rows_.insert(wrong_rows_.begin() + 1, rows_[worst]);
+  std::vector<RowId> probes = wrong_rows_;
+  probes.insert(probes.end(), right_rows_.begin(), right_rows_.end());
+  evaluator_.KeepDots(probes);
+}
+
+namespace {
+
+// One cell against what is expected; bounds[p] without storage.
+void AddCell(const ObservedStage& o, RowId row, std::int64_t column, double want, const double* bounds, Fit* fit) {
+  const double got = o.At(row, column);
+  double difference = std::fabs(got - want);
+  if (want == got || (std::isnan(want) && std::isnan(got))) difference = 0;
+  if (std::isnan(difference)) difference = kInfinity;
+  if (o.stage == Stage::kMaskedScores && want == -kInfinity && got < kFillThreshold) difference = 0;
+  if (std::fabs(want) > o.storage.largest && std::isinf(got) && (want > 0) == (got > 0)) difference = 0;
+  const double storage = o.storage.relative * std::fabs(want) + o.storage.absolute;
+  for (int p = 0; p < kNumPrecisions; ++p) {
+    const double bound = bounds[p] + storage;
+    const double ratio = difference == 0 ? 0 : std::isinf(difference) || !(bound > 0) ? kInfinity : difference / bound;
+    fit->worst[p] = std::max(fit->worst[p], ratio);
+    if (std::isfinite(ratio)) fit->squares[p] += ratio * ratio;
+  }
+  if (std::isfinite(difference)) fit->absolute_squares += difference * difference;
+  if (difference > fit->largest || fit->cells == 0) {
+    fit->largest = difference;
+    fit->cell = {Name(o.stage), row.b, row.h, row.i, column, want, got};
+  }
+  ++fit->cells;
+}
+
+}  // namespace
+
+// All heads of the token of `row`, side by side, through w_out. Each context errs as its own bound says; the product adds its own.
+void Case::CompareProjected(const Variant& variant, RowId row, const ObservedStage& o, Fit* fit) const {
+  if (row.h != 0) return;
+  const std::int64_t heads = problem().heads, dim = problem().v_dim, in_dim = heads * dim;
+  std::vector<double> merged, error[kNumPrecisions];
+  RowState s;
+  for (std::int64_t h = 0; h < heads; ++h) {
+    evaluator_.Evaluate(variant, {row.b, h, row.i}, &s);
+    const RowRoundoff roundoff = RoundoffOfRow(variant.operands->head_dim, s.num_visible, s.largest_dot, s.largest_score);
+    merged.insert(merged.end(), s.context.begin(), s.context.end());
+    for (int p = 0; p < kNumPrecisions; ++p) {
+      for (std::size_t d = 0; d < s.context.size(); ++d) error[p].push_back(std::min(s.magnitude[d] * roundoff.weight[p], std::fabs(s.context[d]) + largest_value_[d]));
+    }
+  }
+  const bool left_out = w_out_.empty() || variant.out_projection == Variant::OutProjection::kLeftOut;
+  if (static_cast<std::int64_t>(merged.size()) != in_dim || (left_out && o.columns != in_dim)) return;
+  const bool transposed = variant.out_projection == Variant::OutProjection::kTransposed;
+  const double sums = 4 + std::sqrt(static_cast<double>(in_dim));
+  for (std::int64_t out = 0; out < o.columns; ++out) {
+    double want = 0, magnitude = 0, bounds[kNumPrecisions] = {};
+    if (left_out) {
+      want = merged[static_cast<std::size_t>(out)];
+      for (int p = 0; p < kNumPrecisions; ++p) bounds[p] = error[p][static_cast<std::size_t>(out)];
+    } else {
+      for (std::int64_t n = 0; n < in_dim; ++n) {
+        const double w = w_out_[static_cast<std::size_t>(transposed ? n * o.columns + out : out * in_dim + n)];
+        want += w * merged[static_cast<std::size_t>(n)];
+        magnitude += std::fabs(w * merged[static_cast<std::size_t>(n)]);
+        for (int p = 0; p < kNumPrecisions; ++p) bounds[p] += std::fabs(w) * error[p][static_cast<std::size_t>(n)];
+      }
+      if (variant.out_projection != Variant::OutProjection::kWithoutBias) want += b_out_[static_cast<std::size_t>(out)];
+      for (int p = 0; p < kNumPrecisions; ++p) bounds[p] += kUnitRoundoff[p] * sums * (magnitude + std::fabs(want));
+    }
+    AddCell(o, row, out, want, bounds, fit);
+  }
+}
+
+void Case::CompareRow(const Variant& variant, const RowState& s, RowId row, const ObservedStage& o, Fit* fit) const {
+  if (o.stage == Stage::kProjected) return CompareProjected(variant, row, o, fit);
+  const std::vector<double>* expected = nullptr;
+  std::vector<double> lse{s.lse};
+  switch (o.stage) {
+    case Stage::kScores: expected = &s.scores; break;
+    case Stage::kCapped: expected = &s.capped; break;
+    case Stage::kMaskedScores: expected = &s.masked; break;
+    case Stage::kWeights: expected = &s.weights; break;
+    case Stage::kLse: expected = &lse; break;
+    default: expected = &s.context; break;
+  }
+  if (static_cast<std::int64_t>(expected->size()) != o.columns) return;  // a variant with keys of its own has no such stage
+  const Operands& operands = *variant.operands;
+  const RowRoundoff roundoff = RoundoffOfRow(operands.head_dim, s.num_visible, s.largest_dot, s.largest_score);
+  for (std::int64_t c = 0; c < o.columns; ++c) {
+    const std::size_t n = static_cast<std::size_t>(c);
+    const double want = (*expected)[n];
+    double bounds[kNumPrecisions];
+    for (int p = 0; p < kNumPrecisions; ++p) {
+      const double u = kUnitRoundoff[p];
+      switch (o.stage) {
+        case Stage::kScores:
+        case Stage::kCapped:
+        case Stage::kMaskedScores: bounds[p] = roundoff.score[p] + 4 * u * std::fabs(want); break;
+        case Stage::kWeights: bounds[p] = std::min(std::fabs(want) * roundoff.weight[p], 1 + std::fabs(want)) + u * 1e-4; break;
+        case Stage::kLse: bounds[p] = roundoff.lse[p] + 4 * u * std::fabs(want); break;
+        default: bounds[p] = std::min(s.magnitude[n] * roundoff.weight[p], std::fabs(want) + largest_value_[n]); break;
+      }
+    }
+    AddCell(o, row, c, want, bounds, fit);
+  }
+}
+
+Fit Case::Compare(const Variant& variant, RowId row, RowState* state, const Stage* only) const {
+  evaluator_.Evaluate(variant, row, state);
+  Fit fit;
+  for (const ObservedStage& o : observed_) {
+    if (only != nullptr && o.stage != *only) continue;
+    Fit one;
+    CompareRow(variant, *state, row, o, &one);
+    fit.Add(one);
+  }
+  return fit;
+}
+
+std::vector<Fit> Case::CompareAll(const Variant& variant) const {
+  std::vector<Fit> fits(rows_.size());
+  Variant copy = variant;
+  if (copy.memo == nullptr) {
+    ParallelFor(threads_, static_cast<std::int64_t>(rows_.size()), [&](std::int64_t r, int) {
+      RowState state;
+      fits[static_cast<std::size_t>(r)] = Compare(copy, rows_[static_cast<std::size_t>(r)], &state);
+    });
+    return fits;
+  }
+  RowState state;
+  for (std::size_t r = 0; r < rows_.size(); ++r) fits[r] = Compare(copy, rows_[r], &state);
+  return fits;
+}
+
+Fit Case::UneditedOf(Stage stage) const {
+  Fit fit;
+  for (std::size_t o = 0; o < observed_.size(); ++o) {
+    if (observed_[o].stage != stage) continue;
+    for (const Fit& row : unedited_by_stage_[o]) fit.Add(row);
+  }
+  return fit;
+}
+
+Fit Case::Unedited() const {
+  Fit fit;
+  for (const Fit& row : unedited_) fit.Add(row);
+  return fit;
+}
+
+}  // namespace regard::internal

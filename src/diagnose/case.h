@@ -1,0 +1,101 @@
+// One diagnosis in the making: the problem, what was observed, the rows that are compared, and how well a variant fits them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "diagnose/rounding.h"
+#include "diagnose/variant.h"
+#include "regard/diagnose.h"
+
+namespace regard::internal {
+
+/// In the order of the computation. kInputs stands for operands: layout, heads, projections, rotation.
+enum class Stage : std::uint8_t { kInputs, kScores, kCapped, kMaskedScores, kWeights, kLse, kContext, kProjected };
+const char* Name(Stage stage);
+
+/// One observed tensor, seen as [batch, heads, q_len, columns]; `projected` as [batch, 1, q_len, out_dim], compared with rows of head 0.
+struct ObservedStage {
+  Stage stage = Stage::kContext;
+  View4 view;
+  std::int64_t columns = 0;
+  StorageRoundoff storage = {};
+  DType grid = DType::kF32;  // the narrowest type that holds all its values: storage may be wider
+
+  double At(RowId row, std::int64_t column) const {
+    return LoadDouble(view.data, view.dtype, view.Offset(row.b, row.h, row.i, column));
+  }
+};
+
+/// How one variant fits observed rows.
+struct Fit {
+  double worst[kNumPrecisions] = {};  // largest |difference| / bound; +inf where only one side is finite
+  double squares[kNumPrecisions] = {};  // Σ (difference / bound)²
+  double absolute_squares = 0;          // Σ difference², finite ones
+  double largest = 0;                   // largest difference
+  std::int64_t cells = 0;
+  WorstCell cell;
+
+  void Add(const Fit& other);
+  bool Matches() const { return worst[0] <= 1; }
+  /// Within the bounds of a precision, and as sparingly as rounding does.
+  bool IsRounding(Precision precision) const;
+  double Rms() const;
+};
+
+/// The stages of one row that an observation is compared with.
+class Case {
+ public:
+  Case(const DiagnosisProblem& problem, const ObservedTensors& observed, int threads);
+
+  const DiagnosisProblem& given() const { return given_; }
+  const Evaluator& evaluator() const { return evaluator_; }
+  const Problem& problem() const { return evaluator_.problem(); }
+  const std::vector<ObservedStage>& observed() const { return observed_; }
+  const ObservedStage* Find(Stage stage) const;
+
+  /// The rows that are compared, ascending; all of them unless `sampled`.
+  const std::vector<RowId>& rows() const { return rows_; }
+  bool sampled() const { return sampled_; }
+  /// How the contract itself fits each of rows(), over all stages and by stage.
+  const std::vector<Fit>& unedited() const { return unedited_; }
+  Fit UneditedOf(Stage stage) const;
+  Fit Unedited() const;
+
+  /// w_out of the problem as doubles, [out_dim, heads·v_dim]; empty when not given.
+  const std::vector<double>& w_out() const { return w_out_; }
+  const std::vector<double>& b_out() const { return b_out_; }
+
+  /// A few rows that stand for all: `wrong` ones first the most telling, and `right` ones.
+  const std::vector<RowId>& wrong_rows() const { return wrong_rows_; }
+  const std::vector<RowId>& right_rows() const { return right_rows_; }
+
+  Fit Compare(const Variant& variant, RowId row, RowState* state, const Stage* only = nullptr) const;
+  /// Every row of rows(), over threads.
+  std::vector<Fit> CompareAll(const Variant& variant) const;
+  int threads() const { return threads_; }
+
+ private:
+  void BindObserved(const ObservedTensors& observed);
+  void ChooseRows();
+  void ChooseProbes();
+  void CompareProjected(const Variant& variant, RowId row, const ObservedStage& o, Fit* fit) const;
+  void CompareRow(const Variant& variant, const RowState& state, RowId row, const ObservedStage& o, Fit* fit) const;
+
+  DiagnosisProblem given_;
+  Evaluator evaluator_;
+  int threads_ = 1;
+  std::vector<ObservedStage> observed_;
+  std::vector<double> largest_value_;  // [v_dim]: largest finite |v|
+  std::vector<double> w_out_, b_out_;  // [out_dim, heads·v_dim], [out_dim]
+  std::vector<RowId> rows_, wrong_rows_, right_rows_;
+  bool sampled_ = false;
+  std::vector<Fit> unedited_;
+  std::vector<std::vector<Fit>> unedited_by_stage_;  // [observed][row]
+};
+
+/// Binds a problem or throws Error.
+Problem BindProblem(const DiagnosisProblem& given);
+
+}  // namespace regard::internal

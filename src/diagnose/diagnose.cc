@@ -1,0 +1,202 @@
+#include "regard/diagnose.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "diagnose/case.h"
+#include "diagnose/evidence.h"
+#include "diagnose/search.h"
+#include "diagnose/where.h"
+
+namespace regard {
+
+using internal::Candidate;
+using internal::Case;
+using internal::Closeness;
+using internal::Fit;
+using internal::ObservedStage;
+using internal::Precision;
+using internal::Proposals;
+using internal::Stage;
+
+namespace {
+
+// Where even bf16 would explain the contract's misfit, a mistake must be this much more probable (nats) than a chance fit of one of the
+// thousands of hypotheses: ln 3000 = 8, and a margin. A constant that was solved for proves nothing there.
+constexpr double kNeededEvidence = 24;
+constexpr std::size_t kMostTies = 3, kMostExplanations = 6;
+
+std::string Number(double x) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g", x);
+  return text;
+}
+
+// The precision that explains the contract's misfit; null if none does.
+const char* RoundingName(const Case& c) {
+  const Fit fit = c.Unedited();
+  for (const Precision precision : {Precision::kTf32, Precision::kBf16}) {
+    if (!fit.IsRounding(precision)) continue;
+    if (precision == Precision::kBf16) return "bf16";
+    const DType q_type = c.problem().q.dtype;
+    const bool f16 = q_type == DType::kF16 || std::any_of(c.observed().begin(), c.observed().end(), [](const ObservedStage& o) { return o.grid == DType::kF16; });
+    return f16 ? "f16" : "tf32";
+  }
+  return nullptr;
+}
+
+// The element type whose values a wider file holds, if any: that is rounding too, of storage.
+const char* StoredNarrower(const Case& c) {
+  for (const ObservedStage& o : c.observed()) {
+    if (o.grid != o.view.dtype && o.grid != DType::kF32) return o.grid == DType::kF16 ? "f16" : "bf16";
+  }
+  return nullptr;
+}
+
+Explanation Explain(const Candidate& candidate) {
+  Explanation e;
+  e.id = candidate.Id();
+  e.params = candidate.params;
+  e.stage = Name(candidate.FirstStage());
+  for (const internal::Fault* fault : candidate.faults) {
+    const char* joint = e.name.empty() ? "" : "; ";
+    e.name += joint + std::string(fault->name);
+    e.formula += joint + std::string(fault->formula);
+    e.advice += joint + std::string(fault->advice);
+  }
+  e.residual = candidate.fit.largest;
+  e.coverage = candidate.coverage;
+  e.scope = candidate.scope;
+  return e;
+}
+
+// The tensor that the tied explanations change differently: the one after the earliest stage in which they differ.
+std::string TieBreaker(const std::vector<Candidate>& ties, const Case& c) {
+  Stage earliest = Stage::kProjected, latest = Stage::kInputs;
+  for (const Candidate& tie : ties) earliest = std::min(earliest, tie.FirstStage()), latest = std::max(latest, tie.FirstStage());
+  for (const Stage stage : {Stage::kScores, Stage::kMaskedScores, Stage::kWeights}) {
+    if (stage >= earliest && c.Find(stage) == nullptr) return Name(stage);
+  }
+  return "none: on this input they compute the same; use an input with q_len ≠ kv_len, several heads and kv heads, and lengths that no block divides";
+}
+
+std::string NextStep(const Case& c) {
+  Stage wanted = Stage::kScores;
+  for (const Stage stage : {Stage::kScores, Stage::kMaskedScores, Stage::kWeights}) {
+    if (c.Find(stage) == nullptr) {
+      wanted = stage;
+      break;
+    }
+    if (!c.UneditedOf(stage).Matches()) return "the " + std::string(Name(stage)) + " already differ: dump q and k as the kernel sees them, after any rotation and head split, and compare those";
+  }
+  const std::string name = Name(wanted);
+  return "dump the " + name + " [batch, heads, q_len, kv_len] as well and run: regard check IN --observed OBS," + name + "=" + name + ".npy";
+}
+
+void Summarise(const Case& c, Diagnosis* d) {
+  const Explanation* best = d->explanations.empty() ? nullptr : &d->explanations.front();
+  switch (d->verdict) {
+    case Verdict::kMatch: d->summary = "match: within f32 and storage rounding of the definition, over " + d->coverage_note; break;
+    case Verdict::kRounding: d->summary = "rounding: explained by computing or storing in " + d->precision; break;
+    case Verdict::kVariant: d->summary = "variant: " + best->name + " (" + best->id + "), " + best->formula; break;
+    case Verdict::kFault: d->summary = "fault: " + best->name + " (" + best->id + "), " + best->formula; break;
+    case Verdict::kUnexplained: d->summary = "unexplained: " + d->first_wrong_stage + " differs and no known mistake reproduces it"; break;
+  }
+  if (best != nullptr && !best->scope.empty()) d->summary += "; " + best->scope;
+  if (best != nullptr && d->verdict != Verdict::kRounding) {
+    d->evidence.push_back("with " + best->name + " the largest difference falls from " + Number(d->where.largest) + " to " + Number(best->residual) + " over " + internal::CoverageText(c));
+  }
+}
+
+// What explains the misfit, best first; empty when rounding does, or nothing.
+std::vector<Candidate> Search(const Case& c, const DiagnoseOptions& options, bool rounding_explains) {
+  std::vector<Candidate> found = internal::FindInconsistencies(c);
+  if (!found.empty() && !rounding_explains) return found;
+  const Proposals proposals = internal::ProposeAll(c);
+  found = internal::SearchSingles(c, proposals, Closeness::kTight);
+  if (rounding_explains) {
+    std::erase_if(found, [](const Candidate& candidate) { return candidate.complexity >= 2 || candidate.evidence < kNeededEvidence * (1 + candidate.complexity); });
+    return found;
+  }
+  if (found.empty() && options.pairs) found = internal::SearchPairs(c, proposals, Closeness::kTight);
+  if (found.empty()) found = internal::SearchSingles(c, proposals, Closeness::kLoose);
+  if (found.empty() && options.pairs) found = internal::SearchPairs(c, proposals, Closeness::kLoose);
+  return found;
+}
+
+void TakeExplanations(const std::vector<Candidate>& found, const Case& c, Diagnosis* d) {
+  std::size_t ties = static_cast<std::size_t>(internal::CountTies(found));
+  if (ties > kMostTies) {
+    const auto outside = std::find_if(found.begin(), found.begin() + static_cast<std::ptrdiff_t>(ties), [&](const Candidate& tie) { return !internal::SameGroup(found[0].faults[0]->id, tie.faults[0]->id); });
+    ties = std::max<std::size_t>(kMostTies, static_cast<std::size_t>(outside - found.begin()));
+  }
+  ties = std::min(ties, found.size());
+  d->ties = static_cast<int>(ties);
+  if (ties > 1) d->tie_breaker = TieBreaker({found.begin(), found.begin() + static_cast<std::ptrdiff_t>(ties)}, c);
+  for (std::size_t n = 0; n < std::min(found.size(), std::max(ties, kMostExplanations)); ++n) d->explanations.push_back(Explain(found[n]));
+  const bool variant = std::all_of(found[0].faults.begin(), found[0].faults.end(), [](const internal::Fault* fault) { return fault->is_variant; });
+  d->verdict = variant ? Verdict::kVariant : Verdict::kFault;
+  d->first_wrong_stage = Name(found[0].FirstStage());
+}
+
+}  // namespace
+
+const char* Name(Verdict verdict) noexcept {
+  constexpr const char* kNames[] = {"match", "rounding", "variant", "fault", "unexplained"};
+  return kNames[static_cast<int>(verdict)];
+}
+
+Diagnosis Diagnose(const DiagnosisProblem& problem, const ObservedTensors& observed, const ObservedTensors& again, const DiagnoseOptions& options) {
+  const Case c(problem, observed, options.threads);
+  Diagnosis d;
+  d.coverage_note = internal::CoverageText(c);
+  d.where = internal::FindDifference(c);
+  d.evidence = internal::GatherEvidence(c);
+  const bool has_again = again.scores || again.capped || again.masked_scores || again.weights || again.lse || again.context || again.projected;
+  if (has_again) {
+    const Case second(problem, again, options.threads);
+    const std::vector<Candidate> runs = internal::CompareRuns(c, second, &d.evidence);
+    if (!runs.empty() && !(runs[0].faults[0]->is_variant)) {
+      TakeExplanations(runs, c, &d);
+      d.picture = internal::DrawPicture(c);
+      Summarise(c, &d);
+      return d;
+    }
+  }
+  if (c.Unedited().Matches()) {
+    const char* narrower = StoredNarrower(c);
+    d.verdict = narrower != nullptr ? Verdict::kRounding : Verdict::kMatch;
+    if (narrower != nullptr) d.precision = narrower;
+    Summarise(c, &d);
+    return d;
+  }
+  for (const ObservedStage& o : c.observed()) {
+    if (c.UneditedOf(o.stage).Matches()) continue;
+    d.first_wrong_stage = Name(o.stage);
+    break;
+  }
+  d.picture = internal::DrawPicture(c);
+  const char* rounding = RoundingName(c);
+  const std::vector<Candidate> found = Search(c, options, rounding != nullptr);
+  if (!found.empty()) {
+    TakeExplanations(found, c, &d);
+  } else if (rounding != nullptr) {
+    d.verdict = Verdict::kRounding;
+    d.precision = rounding;
+    d.first_wrong_stage.clear();
+  } else {
+    d.verdict = Verdict::kUnexplained;
+    d.next_step = NextStep(c);
+  }
+  Summarise(c, &d);
+  return d;
+}
+
+std::vector<CatalogueEntry> FaultCatalogue() {
+  std::vector<CatalogueEntry> entries;
+  for (const internal::Fault* fault : internal::Catalogue()) entries.push_back({fault->id, fault->name, internal::Name(fault->stage), fault->formula, fault->tell_tale, fault->advice});
+  return entries;
+}
+
+}  // namespace regard

@@ -1,0 +1,299 @@
+// Faults of the value product, caches and merging: F19, F80–F84, F87, F89, F95.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "diagnose/fault.h"
+
+namespace regard::internal {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+double Number(std::int64_t n) { return static_cast<double>(n); }
+
+void KeysForValues(const Case& c, Proposals& p) {
+  if (c.problem().head_dim != c.problem().v_dim) return;
+  p.AddWithSlots(slot::kValues, [](Variant& v) {
+    v.product = [](RowState& s) {
+      const Operands& o = *s.variant->operands;
+      s.context.assign(static_cast<std::size_t>(o.v_dim), 0);
+      s.magnitude = s.context;
+      const double* k = o.K(s.id.b, o.k_head[static_cast<std::size_t>(s.id.h)], 0);
+      for (std::size_t j = 0; j < s.weights.size(); ++j, k += o.head_dim) {
+        if (s.weights[j] == 0) continue;
+        for (std::size_t d = 0; d < s.context.size(); ++d) s.context[d] += s.weights[j] * k[d], s.magnitude[d] += std::fabs(s.weights[j] * k[d]);
+      }
+    };
+  }, {{"values", 0, "k"}});
+  if (c.problem().q_len != c.problem().kv_len) return;
+  p.AddWithSlots(slot::kValues, [](Variant& v) {
+    v.product = [](RowState& s) {
+      const Operands& o = *s.variant->operands;
+      s.context.assign(static_cast<std::size_t>(o.v_dim), 0);
+      s.magnitude = s.context;
+      for (std::size_t j = 0; j < s.weights.size(); ++j) {
+        if (s.weights[j] == 0) continue;
+        const double* q = o.Q(s.id.b, s.id.h, static_cast<std::int64_t>(j));
+        for (std::size_t d = 0; d < s.context.size(); ++d) s.context[d] += s.weights[j] * q[d], s.magnitude[d] += std::fabs(s.weights[j] * q[d]);
+      }
+    };
+  }, {{"values", 0, "q"}});
+}
+
+// 0·NaN where a hidden slot holds a NaN or an infinity.
+void NaNThroughHiddenSlots(const Case& c, Proposals& p) {
+  const Operands& o = c.evaluator().operands();
+  const auto is_finite = [](double x) { return std::isfinite(x); };
+  if (!std::all_of(o.v->begin(), o.v->end(), is_finite)) {
+    p.AddWithSlots(slot::kValues, [](Variant& v) {
+      v.product = [](RowState& s) {
+        const std::vector<char> visible = s.visible;
+        std::fill(s.visible.begin(), s.visible.end(), 1);  // every value is multiplied, by 0 too
+        Evaluator::MultiplyByValues(s);
+        s.visible = visible;
+      };
+    }, {{"tensor", 0, "v"}});
+  }
+  if (!std::all_of(o.k->begin(), o.k->end(), is_finite)) {
+    p.AddWithSlots(slot::kMasking, [](Variant& v) {
+      v.masking = [](RowState& s) {
+        for (std::size_t j = 0; j < s.masked.size(); ++j) {
+          if (!s.visible[j]) s.masked[j] = std::isnan(s.masked[j]) || s.masked[j] == kInfinity ? kNaN : -kInfinity;
+        }
+      };
+    }, {{"tensor", 0, "k"}});
+  }
+}
+
+void NaNSwallowed(const Case& c, Proposals& p) {
+  const Operands& o = c.evaluator().operands();
+  const auto is_nan = [](double x) { return std::isnan(x); };
+  if (std::none_of(o.v->begin(), o.v->end(), is_nan) && std::none_of(o.k->begin(), o.k->end(), is_nan) && std::none_of(o.q->begin(), o.q->end(), is_nan)) return;
+  p.AddWithSlots(slot::kValues, [](Variant& v) {
+    v.product = [](RowState& s) {
+      Evaluator::MultiplyByValues(s);
+      for (double& x : s.context) x = std::isnan(x) ? 0 : x;
+    };
+  });
+}
+
+// Keys before and from `split` on as two partial results, merged by factors of their lse.
+RowEdit MergedSoftmax(std::int64_t split, const std::function<double(double lse)>& exponent) {
+  return [split, exponent](RowState& s) {
+    const std::int64_t n = static_cast<std::int64_t>(s.masked.size());
+    s.weights.assign(s.masked.size(), 0);
+    double lse[2] = {-kInfinity, -kInfinity};
+    for (int part = 0; part < 2; ++part) {
+      const std::int64_t first = part == 0 ? 0 : split, end = part == 0 ? split : n;
+      double largest = -kInfinity, sum = 0;
+      for (std::int64_t j = first; j < end; ++j) largest = std::max(largest, s.masked[static_cast<std::size_t>(j)]);
+      if (largest == -kInfinity) continue;
+      for (std::int64_t j = first; j < end; ++j) {
+        s.weights[static_cast<std::size_t>(j)] = std::exp(s.masked[static_cast<std::size_t>(j)] - largest);
+        sum += s.weights[static_cast<std::size_t>(j)];
+      }
+      for (std::int64_t j = first; j < end; ++j) s.weights[static_cast<std::size_t>(j)] /= sum;
+      lse[part] = largest + std::log(sum);
+    }
+    const double a = exponent(lse[0]), b = exponent(lse[1]), largest = std::max(a, b);
+    if (largest == -kInfinity) return;
+    const double total = std::exp(a - largest) + std::exp(b - largest);
+    for (std::int64_t j = 0; j < n; ++j) s.weights[static_cast<std::size_t>(j)] *= std::exp((j < split ? a : b) - largest) / total;
+  };
+}
+
+// Where keys may have been split: everywhere while there are few, else at multiples of 64.
+std::vector<std::int64_t> Splits(const Case& c) {
+  std::vector<std::int64_t> splits;
+  const std::int64_t len = c.problem().kv_len, step = len > 1024 ? 64 : 1;
+  for (std::int64_t split = step; split < len; split += step) splits.push_back(split);
+  return splits;
+}
+
+void LseBase(const Case& c, Proposals& p) {
+  for (const std::int64_t split : Splits(c)) {
+    p.AddWithSlots(slot::kSoftmax, [split](Variant& v) { v.softmax = MergedSoftmax(split, [](double lse) { return lse * 1.4426950408889634; }); },
+                   {{"split", Number(split)}, {"lse", 0, "base 2 taken as base e"}}, 1);
+    p.AddWithSlots(slot::kSoftmax, [split](Variant& v) { v.softmax = MergedSoftmax(split, [](double lse) { return lse * 0.6931471805599453; }); },
+                   {{"split", Number(split)}, {"lse", 0, "base e taken as base 2"}}, 1);
+  }
+  const double log2e = 1.4426950408889634;
+  if (c.Find(Stage::kLse) == nullptr) return;
+  p.AddWithSlots(slot::kReweigh, [log2e](Variant& v) { v.reweigh = [log2e](RowState& s) { s.lse *= log2e; }; }, {{"returned_lse", 0, "base 2"}});
+}
+
+RowEdit RepeatKeys(std::int64_t first, std::int64_t end) {
+  return [first, end](RowState& s) {
+    for (std::int64_t j = first; j < end; ++j) s.masked[static_cast<std::size_t>(j)] += 0.6931471805599453;  // twice: + ln 2
+    Evaluator::SoftmaxOverKeys(s);
+  };
+}
+
+void ChunkTwice(const Case& c, Proposals& p) {
+  const std::int64_t len = c.problem().kv_len;
+  const auto add = [&](std::int64_t first, std::int64_t end) {
+    p.AddWithSlots(slot::kSoftmax, [first, end](Variant& v) { v.softmax = RepeatKeys(first, end); }, {{"first_key", Number(first)}, {"last_key", Number(end - 1)}}, 1);
+  };
+  for (const std::int64_t split : Splits(c)) add(0, split), add(split, len);
+  for (std::int64_t size = len > 1024 ? 128 : 1; size < len; size *= 2) {
+    for (std::int64_t first = size; first + size < len; first += size) add(first, first + size);
+  }
+}
+
+// One slot of the cache not written, or everything shifted by one.
+void CacheHole(const Case& c, Proposals& p) {
+  const std::int64_t len = c.problem().kv_len;
+  if (len < 2) return;
+  const auto zero = [](std::int64_t slot, bool keys, bool values) {
+    return [slot, keys, values](Variant& v) {
+      if (keys) v.score = [slot](RowState& s) { s.scores[static_cast<std::size_t>(slot)] = 0; };
+      if (values) {
+        v.product = [slot](RowState& s) {
+          const double weight = std::exchange(s.weights[static_cast<std::size_t>(slot)], 0.0);
+          Evaluator::MultiplyByValues(s);
+          s.weights[static_cast<std::size_t>(slot)] = weight;
+        };
+      }
+    };
+  };
+  for (std::int64_t slot = len - 1; slot >= 0 && slot > len - 1025; --slot) {
+    p.AddWithSlots(slot::kScore | slot::kValues, zero(slot, true, true), {{"slot", Number(slot)}, {"holds", 0, "zeros"}}, 1);
+    p.AddWithSlots(slot::kScore, zero(slot, true, false), {{"slot", Number(slot)}, {"holds", 0, "zeros in k"}}, 1);
+    p.AddWithSlots(slot::kValues, zero(slot, false, true), {{"slot", Number(slot)}, {"holds", 0, "zeros in v"}}, 1);
+  }
+  for (const std::int64_t shift : {1, -1, 2, -2}) {
+    for (const int which : {3, 1, 2}) {  // both, k, v
+      p.AddWithSlots(slot::kOperands, [&c, shift, which, len](Variant& v) {
+        const auto from = [shift, len](RowSource::From tensor) -> RowMap {
+          return [=](std::int64_t b, std::int64_t head, std::int64_t t) { return RowSource{tensor, b, head, ((t - shift) % len + len) % len}; };
+        };
+        v.operands = GatherOperands(c, {}, (which & 1) != 0 ? from(RowSource::From::kK) : RowMap(), (which & 2) != 0 ? from(RowSource::From::kV) : RowMap());
+      }, {{"shift", Number(shift)}, {"tensor", 0, which == 3 ? "k and v" : which == 1 ? "k" : "v"}}, 1);
+    }
+  }
+}
+
+// A constant on k or v that a quantised cache should have taken away: per kv head. Solved on its first wrong head, then by head.
+void CacheScale(const Case& c, Proposals& p) {
+  const Problem& x = c.problem();
+  if (x.kv_heads == 1 || x.kv_heads > 64) return;
+  const auto factors = [&](bool keys) {
+    std::vector<double> found(static_cast<std::size_t>(x.kv_heads), 1);
+    RowState state;
+    bool any = false;
+    for (std::int64_t g = 0; g < x.kv_heads; ++g) {
+      std::vector<RowId> rows;
+      for (const RowId& row : c.wrong_rows()) {
+        if (row.h / x.group_size == g && rows.size() < 2) rows.push_back(row);
+      }
+      if (rows.empty()) continue;
+      const auto misfit = [&](double factor) {
+        Variant v = c.evaluator().Unedited();
+        if (keys) v.scale *= factor;
+        double sum = 0;
+        for (const RowId& row : rows) {
+          c.evaluator().Evaluate(v, row, &state);
+          const ObservedStage* context = c.Find(Stage::kContext);
+          if (context == nullptr) return kInfinity;
+          for (std::size_t d = 0; d < state.context.size(); ++d) {
+            const double difference = context->At(row, static_cast<std::int64_t>(d)) - state.context[d] * (keys ? 1 : factor);
+            sum += difference * difference;
+          }
+        }
+        return sum;
+      };
+      double best = 1, least = kInfinity;
+      for (const double factor : LogSpaced(1.0 / 256, 256, 65)) {
+        if (const double m = misfit(factor); m < least) least = m, best = factor;
+      }
+      double low = best / 1.1, high = best * 1.1;
+      for (int step = 0; step < 80; ++step) {
+        const double a = low + 0.381966 * (high - low), b = low + 0.618034 * (high - low);
+        (misfit(a) < misfit(b) ? high : low) = misfit(a) < misfit(b) ? b : a;
+      }
+      found[static_cast<std::size_t>(g)] = (low + high) / 2;
+      any = true;
+    }
+    return any ? found : std::vector<double>{};
+  };
+  if (c.Find(Stage::kContext) == nullptr || c.wrong_rows().empty()) return;
+  const auto text = [](const std::vector<double>& values) {
+    std::string list;
+    for (const double v : values) list += (list.empty() ? "" : ", ") + std::to_string(v);
+    return list;
+  };
+  const std::int64_t group = x.group_size;
+  if (const std::vector<double> k = factors(true); !k.empty()) {
+    p.AddWithSlots(slot::kScore, [k, group](Variant& v) {
+      v.score = [k, group](RowState& s) {
+        for (double& score : s.scores) score *= k[static_cast<std::size_t>(s.id.h / group)];
+      };
+    }, {{"factor_of_k", 0, text(k)}}, 3);
+  }
+  if (const std::vector<double> f = factors(false); !f.empty()) {
+    p.AddWithSlots(slot::kValues, [f, group](Variant& v) {
+      v.product = [f, group](RowState& s) {
+        Evaluator::MultiplyByValues(s);
+        const double factor = f[static_cast<std::size_t>(s.id.h / group)];
+        for (double& value : s.context) value *= factor;
+        for (double& value : s.magnitude) value *= std::fabs(factor);
+      };
+    }, {{"factor_of_v", 0, text(f)}}, 3);
+  }
+}
+
+// Column i of the weights of head (b, h) times v: whole heads, so only while they are small.
+void WeightsTransposed(const Case& c, Proposals& p) {
+  const Problem& x = c.problem();
+  if (x.q_len != x.kv_len || x.q_len * x.kv_len > (std::int64_t{1} << 21) || c.Find(Stage::kContext) == nullptr) return;
+  p.AddWithSlots(slot::kValues, [](Variant& v) {
+    v.product = [](RowState& s) {
+      const std::int64_t n = static_cast<std::int64_t>(s.weights.size());
+      std::vector<double>& weights = (*s.variant->memo)[{-1 - s.id.b, s.id.h}];  // [q_len, kv_len]; negative: not a key of ColumnLse
+      if (weights.empty()) {
+        Variant without = *s.variant;
+        without.product = [](RowState& row) { row.context.assign(1, 0), row.magnitude.assign(1, 0); };
+        without.output_row = nullptr;
+        RowState row;
+        for (std::int64_t i = 0; i < n; ++i) {
+          s.evaluator->Evaluate(without, {s.id.b, s.id.h, i}, &row);
+          weights.insert(weights.end(), row.weights.begin(), row.weights.end());
+        }
+      }
+      const std::vector<double> own = s.weights;
+      const std::vector<char> visible = s.visible;
+      for (std::int64_t j = 0; j < n; ++j) s.weights[static_cast<std::size_t>(j)] = weights[static_cast<std::size_t>(j * n + s.id.i)];
+      std::fill(s.visible.begin(), s.visible.end(), 0);
+      Evaluator::MultiplyByValues(s);
+      s.weights = own, s.visible = visible;
+    };
+  });
+}
+
+constexpr Fault kFaults[] = {
+    {"F19", "k used as v", Stage::kContext, slot::kValues, "weights·k", "weights are right, the context lies in the span of k",
+     "multiply the weights by v", KeysForValues},
+    {"F80", "NaN through hidden slots", Stage::kContext, slot::kValues, "NaN + (−inf), 0·NaN", "NaN although the weight is 0; clean after zeroing unused slots",
+     "zero the unused part of the cache, or skip hidden slots instead of multiplying them by 0", NaNThroughHiddenSlots},
+    {"F81", "NaN swallowed", Stage::kContext, slot::kValues, "NaN in, zeros out", "an input holds NaN, the output is finite",
+     "let NaN propagate: compare with max so that NaN wins", NaNSwallowed},
+    {"F82", "lse in another base", Stage::kContext, slot::kSoftmax, "merging base-2 lse as base e", "lse in the ratio 1.4427; the error grows with the length of the prefix",
+     "convert lse to natural log before merging (× ln 2)", LseBase},
+    {"F83", "chunk counted twice", Stage::kWeights, slot::kSoftmax, "replicated keys merged as distinct ones", "the weight of that chunk is doubled before normalising",
+     "merge every key once: do not merge the replicated prefix on every rank", ChunkTwice},
+    {"F84", "hole or shift in the cache", Stage::kInputs, slot::kScore, "slot L+1 written, L read", "one column holds zeros or stale keys; prefill is exact",
+     "write the new key where the read expects it: check the length that both use", CacheHole},
+    {"F87", "scale of a quantised cache", Stage::kInputs, slot::kScore, "scale 1, 0, or along the wrong axis", "scores or context in a constant ratio per kv head",
+     "pass k_scale and v_scale per head as they were used to quantise", CacheScale},
+    {"F95", "weights transposed", Stage::kContext, slot::kValues, "weightsᵀ·v", "weights are right; the context is that of columns",
+     "context = weights·v: sum over keys, the last axis of the weights", WeightsTransposed},
+};
+
+}  // namespace
+
+std::span<const Fault> ContextFaults() { return kFaults; }
+
+}  // namespace regard::internal

@@ -1,0 +1,45 @@
+// How far a correct result may lie from the exact one.
+//
+// Model: every product, sum and stored intermediate of the computation rounds with unit roundoff u; the result is then stored in the
+// observed element type, with its own roundoff. For one row, with n keys and d dimensions,
+//
+//     δ(u) = u·((2 + √d)·A + 4·S)          error of a masked score: A = |scale|·‖q‖·max‖k‖ ≥ |scale|·Σ|q·k|, S = largest |masked score|
+//     ρ(u) = exp(2δ) − 1 + u·(8 + 4√n)     relative error of a weight: score and maximum err by δ each, then exp, sum and quotient
+//
+// Sums of n terms are taken to err like √n, not n: rounding errors are not all of one sign (Higham and Mary 2019). Then
+//
+//     scores         δ(u)                      lse      δ(u) + u·(8 + 4√n)·(1 + |lse|)
+//     weights        w·ρ(u)                    context  Σ|w·v|·ρ(u), and never more than |context| + max|v|
+//
+// A result within these bounds for f32 and the storage type is a match. Low precision is told from a mistake by the same bounds with that
+// precision's u, and by their use: true rounding fills a small part of them, in the root mean square (kTypicalUse).
+#pragma once
+
+#include <cstdint>
+
+#include "regard/tensor.h"
+
+namespace regard::internal {
+
+/// What arithmetic a result may have been computed in, from narrow to wide bounds.
+enum class Precision : std::uint8_t { kF32, kTf32, kBf16 };  // tf32 stands for f16 too: 11 bits both
+inline constexpr int kNumPrecisions = 3;
+inline constexpr double kUnitRoundoff[kNumPrecisions] = {0x1p-24, 0x1p-11, 0x1p-8};
+
+/// Half an ulp relative, and half the smallest subnormal, of a storage type.
+struct StorageRoundoff {
+  double relative, absolute, largest;
+};
+StorageRoundoff RoundoffOf(DType dtype);
+
+/// The part of its bound that rounding fills in the root mean square, at most. Measured over the correct outputs of
+/// tests/diagnose: below 0.3, also where sums are taken one by one in f16.
+inline constexpr double kTypicalUse = 0.45;
+
+/// ρ and δ of one row at each precision.
+struct RowRoundoff {
+  double score[kNumPrecisions], weight[kNumPrecisions], lse[kNumPrecisions];
+};
+RowRoundoff RoundoffOfRow(std::int64_t head_dim, std::int64_t num_keys, double largest_dot, double largest_score);
+
+}  // namespace regard::internal
