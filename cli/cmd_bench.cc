@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -46,67 +48,76 @@ std::string ShowLimits(const measure::Machine& machine, const measure::Limits& l
 
 // ------------------------------------------------------------------------------------------------------------ the table
 
+// Rows are printed as they come, so widths are known beforehand.
 class Table {
  public:
   explicit Table(const std::vector<BenchCase>& cases) {
     for (const BenchCase& c : cases) {
-      case_width_ = std::max(case_width_, report::DisplayWidth(c.name));
-      options_width_ = std::max(options_width_, report::DisplayWidth(c.Options()));
+      widths_[0] = std::max(widths_[0], report::DisplayWidth(c.name));
+      widths_[2] = std::max(widths_[2], report::DisplayWidth(c.Options()));
     }
   }
 
   std::string Heading() const {
-    return Line("case", "dtype", "options", "target", "thr", "median", "quartiles", "rate", "limit", "ratio");
+    return Line({"case", "dtype", "options", "target", "thr", "median", "quartiles", "rate", "limit", "ratio", ""});
   }
 
   std::string Row(const BenchRow& row) const {
-    const std::string dtype(Name(row.dtype));
-    if (!row.verification.passed()) {
-      return Line(row.name, dtype, row.options, row.target, std::to_string(row.threads), "WRONG", "not timed", "", "", "");
+    Cells cells = {row.name, std::string(Name(row.dtype)), row.options, row.target, std::to_string(row.threads)};
+    if (row.verification.passed()) {
+      cells[5] = ShowSeconds(row.median_seconds);
+      cells[6] = Spread(row);
+      cells[7] = fmt::format("{:.1f} {}", row.rate, row.unit);
+      cells[8] = fmt::format("{:.1f} %", row.percent_of_limit);
+      if (row.ratio) cells[9] = fmt::format("{:.2f}", *row.ratio);
+      if (row.WallExcess() > kNotedWallExcess) cells[10] = fmt::format("wall +{:.0f} %", 100 * row.WallExcess());
+      if (!row.fault.empty()) cells[10] = "NOT BELIEVABLE";
+    } else {
+      cells[10] = "WRONG, not timed";
     }
-    return Line(row.name, dtype, row.options, row.target, std::to_string(row.threads), ShowSeconds(row.median_seconds),
-                Spread(row), fmt::format("{:.1f} {}", row.rate, row.unit), fmt::format("{:.1f} %", row.percent_of_limit),
-                row.ratio ? fmt::format("{:.2f}", *row.ratio) : "");
+    return Line(cells);
   }
 
  private:
+  static constexpr int kColumns = 11, kFirstNumber = 4, kLastNumber = 9;  // numbers stand at the right
+  using Cells = std::array<std::string, kColumns>;
+
   // "−0.4 +1.1 %", around the median.
   static std::string Spread(const BenchRow& row) {
     const measure::Quartiles q = row.quartiles();
     return fmt::format("−{:.1f} +{:.1f} %", 100 * (1 - q.low / q.median), 100 * (q.high / q.median - 1));
   }
 
-  std::string Line(const std::string& name, const std::string& dtype, const std::string& options, const std::string& target,
-                   const std::string& threads, const std::string& median, const std::string& quartiles, const std::string& rate,
-                   const std::string& limit, const std::string& ratio) const {
-    std::string line = PadRight(name, case_width_) + "  " + PadRight(dtype, 5) + "  " + PadRight(options, options_width_) + "  " +
-                       PadRight(target, 6) + PadLeft(threads, 4) + PadLeft(median, 10) + PadLeft(quartiles, 15) +
-                       PadLeft(rate, 15) + PadLeft(limit, 8) + PadLeft(ratio, 7);
+  std::string Line(const Cells& cells) const {
+    std::string line;
+    for (int i = 0; i < kColumns; ++i) {
+      const bool number = kFirstNumber <= i && i <= kLastNumber;
+      line += number ? PadLeft(cells[i], widths_[i]) : PadRight(cells[i], widths_[i]);
+      if (i + 1 < kColumns) line += "  ";
+    }
     return line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
   }
 
-  int case_width_ = 4, options_width_ = 7;
+  std::array<int, kColumns> widths_ = {4, 5, 7, 6, 3, 7, 13, 14, 6, 5, 0};
 };
 
-// What has to be said about a row besides its numbers.
+// What is wrong with a row.
 void NoteFaults(const BenchRow& row, Streams& streams) {
   if (!row.verification.passed()) {
     streams.Note(fmt::format("{}: failed verification: {}", row.name, row.verification.fault));
   } else if (!row.fault.empty()) {
     streams.Note(fmt::format("{}: {}", row.name, row.fault));
-  } else if (row.WallExcess() > kNotedWallExcess) {
-    streams.Note(fmt::format("{}: wall time {} is {:.0f} % above CPU time; others used the core", row.name,
-                             ShowSeconds(row.timing.wall.median), 100 * row.WallExcess()));
   }
 }
 
 constexpr std::string_view kLegend =
-    "\nmedian    CPU time of the thread with 1 thread, wall time with more; each row ran first and had sampled rows checked "
-    "against the reference path\n"
-    "rate      4·dim FLOP for each head and each pair of a query with a key that it sees; for decode, bytes of keys, values, "
-    "queries and context\n"
-    "limit     part of the multiply-add peak, for decode of the read bandwidth, of as many threads\n"
-    "ratio     time for each visible pair against the row without the last word of its name (T131072: against T8192)\n";
+    "\n"
+    "median  CPU time of the one thread, wall time of several; \"wall +9 %\" says by how much others on the core drew out the "
+    "run\n"
+    "rate    4·dim FLOP for each head and each query with a key it sees; decode: bytes of keys, values, queries and context\n"
+    "limit   part of the multiply-add peak of as many threads; decode: of their read bandwidth\n"
+    "ratio   time for each visible pair against the case without the last word of the name (T131072: against T8192)\n"
+    "Before a case was timed, sampled rows of its result were checked against the reference path.\n";
 
 ExitStatus StatusOf(const std::vector<BenchRow>& rows, Streams& streams) {
   const auto wrong = std::ranges::count_if(rows, [](const BenchRow& row) { return !row.verification.passed(); });

@@ -25,6 +25,11 @@ void FillWithNan(const TensorView& view) {
 
 }  // namespace
 
+std::string RateFault(const BenchRow& row) {
+  if (row.unit != "GFLOP/s" || row.percent_of_limit <= 100) return "";
+  return fmt::format("{:.1f} % of the peak, more than the machine can do; run again when it is idle", row.percent_of_limit);
+}
+
 const Limits& Bench::LimitsOf(const std::string& isa) {
   const auto found = limits_.find(isa);
   return found != limits_.end() ? found->second : limits_.emplace(isa, MeasureLimits(isa)).first->second;
@@ -85,12 +90,7 @@ void Bench::Rate(const BenchCase& bench_case, double flops, double bytes, BenchR
   row->unit = "GFLOP/s";
   row->rate = flops / row->median_seconds * 1e-9;
   row->percent_of_limit = 100 * flops / row->median_seconds / (limits.peak_flops * row->threads);
-  // Reading may profit from what a cache kept of the run before; arithmetic has nothing to profit from.
-  if (row->percent_of_limit > 100) {
-    row->fault =
-        fmt::format("{:.1f} % of the peak: more than the machine can do, so peak or time is wrong; run again when it is idle",
-                    row->percent_of_limit);
-  }
+  row->fault = RateFault(*row);
 }
 
 }  // namespace regard::measure

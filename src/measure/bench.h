@@ -44,6 +44,10 @@ struct BenchRow {
   double WallExcess() const { return threads == 1 && timing.cpu.median > 0 ? timing.wall.median / timing.cpu.median - 1 : 0; }
 };
 
+/// Arithmetic beyond the peak does not exist: above 100 % the limit or the time is wrong. Reading may go faster than memory where a cache
+/// kept something from the run before. Empty when the row can be believed.
+std::string RateFault(const BenchRow& row);
+
 class Bench {
  public:
   explicit Bench(const TimingOptions& timing, std::stop_token stop = {}) : timing_(timing), stop_(std::move(stop)) {}

@@ -159,6 +159,7 @@ std::vector<BenchCase> AllCases(const CaseSelection& selection) {
   add(Along(Path::kStaged, kQuick, full64));
   add(Along(Path::kStaged, kDefault, causal64));
   add(Along(Path::kStaged, kDefault, full128));
+  add(Along(Path::kStaged, kDefault, causal128));
   if (selection.isa.empty() && IsSecondTarget("AVX2")) {
     add(On("AVX2", kQuick, full64));
     add(On("AVX2", kDefault, causal64));
@@ -198,12 +199,16 @@ std::string BenchCase::Options() const {
 
 std::vector<BenchCase> SelectCases(const CaseSelection& selection) {
   const std::vector<BenchCase> all = AllCases(selection);
+  const bool is_whole_name = std::ranges::find(all, selection.name_part, &BenchCase::name) != all.end();
+  const auto is_named = [&](const std::string& name) {
+    return is_whole_name ? name == selection.name_part : name.find(selection.name_part) != std::string::npos;
+  };
   std::vector<bool> chosen(all.size());
   // Backwards, since a baseline stands before what names it.
   for (std::size_t i = all.size(); i-- > 0;) {
     const bool asked = selection.name_part.empty()
                            ? all[i].rank == Rank::kQuick || (all[i].rank == Rank::kDefault && !selection.quick)
-                           : all[i].name.find(selection.name_part) != std::string::npos;
+                           : is_named(all[i].name);
     chosen[i] = chosen[i] || asked;
     if (!chosen[i] || all[i].baseline.empty()) continue;
     const auto baseline = std::ranges::find(all, all[i].baseline, &BenchCase::name);

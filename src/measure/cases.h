@@ -47,10 +47,11 @@ inline constexpr std::int64_t kWindowLeft = 256;
 inline constexpr float kSoftCap = 30;
 
 struct CaseSelection {
-  bool quick = false;     // Rank::kQuick only
-  std::string name_part;  // not empty: the cases whose names contain it, whatever their rank, and the baselines of those
-  std::string isa;        // not empty: all cases on this target
-  int threads = 0;        // > 0: all cases with so many
+  bool quick = false;  // Rank::kQuick only
+  /// Not empty: the case of this name, or else those whose names contain it, whatever their rank; and their baselines.
+  std::string name_part = {};
+  std::string isa = {};  // not empty: all cases on this target
+  int threads = 0;       // > 0: all cases with so many
 };
 
 /// In the order in which they are run: a baseline comes before what is compared with it. Without a stated isa some cases are repeated on

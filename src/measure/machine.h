@@ -14,12 +14,12 @@ namespace regard::measure {
 
 /// One thread's limits on one instruction set. All rates are per second.
 struct Limits {
-  std::string target;         // "AVX3"
+  std::string target = {};    // "AVX3"
   int lanes = 0;              // f32 numbers a vector
   double clock = 0;           // Hz, right after the peak loop
   double peak_flops = 0;      // f32 multiply-adds in registers, an add and a multiplication counted as two
   double read_bandwidth = 0;  // bytes, ascending, out of kReadBytes in huge pages
-  std::string fault;          // why the numbers cannot be believed; empty when they can
+  std::string fault = {};     // why the numbers cannot be believed; empty when they can
 
   double FmasPerCycle() const { return clock > 0 && lanes > 0 ? peak_flops / (2 * lanes * clock) : 0; }
 };
@@ -45,12 +45,12 @@ std::string PeakFault(const Limits& limits);
 
 /// What a result must carry to be compared: the machine and the build.
 struct Machine {
-  std::string cpu;  // the processor's own name
+  std::string cpu = {};  // the processor's own name
   int logical_cpus = 0;
-  std::string huge_pages;  // transparent huge pages: "always", "madvise", "never", "unknown"
-  std::string blas;
-  std::string version;  // regard's
-  std::string compiler;
+  std::string huge_pages = {};  // transparent huge pages: "always", "madvise", "never", "unknown"
+  std::string blas = {};
+  std::string version = {};  // regard's
+  std::string compiler = {};
 };
 Machine DescribeMachine();
 

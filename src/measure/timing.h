@@ -25,7 +25,7 @@ Quartiles QuartilesOf(std::vector<double> samples);
 
 /// Seconds of one call.
 struct Timing {
-  Quartiles cpu, wall;
+  Quartiles cpu = {}, wall = {};
   int samples = 0;
 };
 

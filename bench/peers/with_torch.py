@@ -1,0 +1,27 @@
+"""PyTorch's scaled_dot_product_attention: the flash kernel, and the route that also gives weights."""
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
+
+VERSION = f"PyTorch {torch.__version__}"
+
+
+def peers(shape, q, k, v, threads):
+    """name -> a call that returns context [heads, tokens, dim] as a NumPy array."""
+    torch.set_num_threads(threads)
+    torch.set_grad_enabled(False)
+    tq, tk, tv = (torch.from_numpy(x) for x in (q, k, v))
+    grouped = shape.heads != shape.kv_heads
+
+    def flash():
+        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+            return scaled_dot_product_attention(tq, tk, tv, is_causal=shape.causal, enable_gqa=grouped)[0].numpy()
+
+    # What asking for weights costs: the same call does not return them, so its materialising route is called directly.
+    def math():
+        context, _ = torch.ops.aten._scaled_dot_product_attention_math(
+            tq, tk, tv, is_causal=shape.causal, enable_gqa=grouped)
+        return context[0].numpy()
+
+    return {"torch flash": flash, "torch math, weights": math}

@@ -1,0 +1,87 @@
+#include "measure/workload.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace regard::measure {
+namespace {
+
+BenchCase Small(Feature feature, bool causal) {
+  BenchCase c;
+  c.name = "small";
+  c.heads = 4;
+  c.kv_heads = 2;
+  c.q_len = c.kv_len = 331;
+  c.dim = 8;
+  c.causal = causal;
+  c.feature = feature;
+  c.exec.threads = 1;
+  return c;
+}
+
+constexpr Feature kFeatures[] = {Feature::kNone,  Feature::kMask,    Feature::kBias,   Feature::kAlibi,     Feature::kWindow,
+                                 Feature::kSinks, Feature::kSoftCap, Feature::kPacked, Feature::kTokenMajor};
+
+Stages Reference(const Workload& work) {
+  return ComputeStages(work.inputs().q, work.inputs().k, work.inputs().v, work.params(),
+                       {.path = Path::kReference, .threads = 1});
+}
+
+// The pairs that are counted are those that the reference path, which knows the rules and not the count, gives weight to.
+TEST(Workload, CountsThePairsThatAreVisible) {
+  for (const Feature feature : kFeatures) {
+    for (const bool causal : {false, true}) {
+      if (feature == Feature::kWindow && !causal) continue;  // no such case: a window that is open to the right
+      const Workload work(Small(feature, causal));
+      const Stages stages = Reference(work);
+      std::int64_t seen = 0;
+      const double* const masked = stages.masked_scores.As<double>();
+      for (std::int64_t n = 0; n < stages.masked_scores.num_elements(); ++n) seen += std::isinf(masked[n]) ? 0 : 1;
+      EXPECT_EQ(seen, work.visible_pairs() * 4) << "feature " << static_cast<int>(feature) << (causal ? ", causal" : "");
+      EXPECT_EQ(work.flops(), 4.0 * static_cast<double>(seen) * 8);
+    }
+  }
+}
+
+TEST(Workload, CausalIsNotHalfTheSquare) {
+  const Workload work(Small(Feature::kNone, true));
+  EXPECT_EQ(work.visible_pairs(), 331 * 332 / 2);
+}
+
+TEST(Workload, BytesAreThoseOfKeysValuesQueriesAndContext) {
+  BenchCase decode = Small(Feature::kNone, false);
+  decode.q_len = 1;
+  EXPECT_EQ(Workload(decode).bytes(), 4.0 * 8 * (2 * 2 * 331 + 2 * 4));
+}
+
+// A row on its own is the row of the whole, also where the whole has segments and the row is stated without.
+TEST(Workload, RowsMeanTheSameAlone) {
+  for (const Feature feature : kFeatures) {
+    const Workload work(Small(feature, true));
+    const Stages whole = Reference(work);
+    for (const std::int64_t query : {0, 1, 113, 114, 115, 156, 166, 330}) {
+      const std::int64_t head = query % 4;
+      const Workload::Row row = work.RowCall(head, query);
+      const Stages alone = ComputeStages(row.q, row.k, row.v, row.params, {.path = Path::kReference, .threads = 1});
+      EXPECT_EQ(alone.lse(0, 0, 0), whole.lse(0, head, query)) << "feature " << static_cast<int>(feature) << ", query " << query;
+      for (std::int64_t d = 0; d < 8; ++d) EXPECT_EQ(alone.context(0, 0, 0, d), whole.context(0, head, query, d));
+    }
+  }
+}
+
+TEST(Workload, InputsLookNormal) {
+  const Workload work(Small(Feature::kNone, false));
+  const TensorView q = work.inputs().q;
+  double sum = 0, squares = 0;
+  for (std::int64_t n = 0; n < q.num_elements(); ++n) {
+    sum += q.As<float>()[n];
+    squares += q.As<float>()[n] * q.As<float>()[n];
+  }
+  const double count = static_cast<double>(q.num_elements());
+  EXPECT_NEAR(sum / count, 0, 5 / std::sqrt(count));
+  EXPECT_NEAR(squares / count, 1, 5 * std::sqrt(2 / count));
+}
+
+}  // namespace
+}  // namespace regard::measure
