@@ -230,7 +230,7 @@ TEST_P(DecodeTest, VisibleNonFinite) {
     test.Key(j)[0] = -kInfinity;
     DecodeInSplits(kernels(), test, 1000);
     for (const float x : test.context) EXPECT_TRUE(std::isfinite(x));
-    for (const float bad : {kNaN, -kNaN, kInfinity}) {
+    for (const float bad : {kNaN, -kNaN, kOddNaN, kInfinity}) {
       test.Key(j)[0] = bad;
       DecodeInSplits(kernels(), test, 1000);
       for (const float x : test.context) EXPECT_TRUE(std::isnan(x));
@@ -254,6 +254,16 @@ TEST_P(DecodeTest, OnlyMinusInfinityScores) {
   for (const float x : states.sum) EXPECT_EQ(x, 0.0f);
   for (const float x : states.acc) EXPECT_EQ(x, 0.0f);
   for (const std::uint8_t saw : states.saw_key) EXPECT_EQ(saw, 1);
+}
+
+TEST_P(DecodeTest, EveryFirstReference) {
+  KernelCase test({.rows = 16, .kv_len = 20, .head_dim = 1, .v_dim = 3}, 85);
+  std::fill(test.k.begin(), test.k.end(), 1.0f);
+  for (int first = -300; first < 300; first += 16) {
+    for (int i = 0; i < 16; ++i) test.q[static_cast<std::size_t>(i)] = static_cast<float>(first + i) * 0.6931472f;
+    DecodeInSplits(kernels(), test, 1000);
+    ExpectNearDefinition(test);
+  }
 }
 
 // Scores that rise all the way move the reference many times.

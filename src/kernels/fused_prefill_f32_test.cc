@@ -222,7 +222,7 @@ TEST_P(PrefillTest, VisibleNonFiniteScores) {
       for (const float x : test.context) EXPECT_TRUE(std::isfinite(x));
       for (const float x : test.lse) EXPECT_TRUE(std::isfinite(x));
 
-      for (const float bad : {kNaN, -kNaN, kInfinity}) {
+      for (const float bad : {kNaN, -kNaN, kOddNaN, kInfinity}) {
         test.Key(j)[0] = bad;
         RunPrefill(kernels(), test, test.rows);
         for (const float x : test.context) EXPECT_TRUE(std::isnan(x));
@@ -254,6 +254,32 @@ TEST_P(PrefillTest, VisibleNonFiniteValues) {
       }
     }
   }
+}
+
+// The first reference of a row may be anything, and so may what it would be rescaled by.
+TEST_P(PrefillTest, EveryFirstReference) {
+  KernelCase test({.rows = 600, .kv_len = 9, .head_dim = 1, .v_dim = 3}, 85);
+  std::fill(test.k.begin(), test.k.end(), 1.0f);
+  for (std::size_t i = 0; i < 600; ++i) test.q[i] = (static_cast<float>(i) - 300) * 0.6931472f;
+  RunPrefill(kernels(), test, test.rows);
+  ExpectNearDefinition(test);
+}
+
+// A sum of −0 must not show whether somebody else's key, which adds +0, came after it.
+TEST_P(PrefillTest, ZeroHasOneSign) {
+  KernelCase test({.rows = 2, .kv_len = 300, .head_dim = 1, .v_dim = 1}, 86);
+  std::fill(test.q.begin(), test.q.end(), 1.0f);
+  std::fill(test.k.begin(), test.k.end(), 0.0f);
+  std::fill(test.v.begin(), test.v.end(), -0.0f);
+  *test.Value(0) = -1.4e-45f;  // acc, until key 200 with its score of 100 rescales it to −0
+  *test.Key(192) = 99;
+  *test.Value(192) = -1.4e-45f;  // weighs less than a half: rounds to −0
+  *test.Key(196) = 100;
+  test.rows[0].key_end = 200;
+  RunPrefill(kernels(), test, {test.rows[0]});
+  const auto alone = Bits(test.context)[0];
+  RunPrefill(kernels(), test, test.rows);
+  EXPECT_EQ(Bits(test.context)[0], alone);
 }
 
 TEST_P(PrefillTest, SubnormalsCount) {

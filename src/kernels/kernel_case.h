@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -24,6 +25,7 @@ namespace regard::internal {
 
 inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
 inline constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+inline constexpr float kOddNaN = std::bit_cast<float>(0x7FC00155u);  // its low bits would upset exponent arithmetic
 
 struct CaseSpec {
   std::int64_t rows = 20, kv_len = 50, head_dim = 16, v_dim = 16;

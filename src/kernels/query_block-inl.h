@@ -71,7 +71,8 @@ struct CallConstants {
 };
 
 HWY_INLINE CallConstants MakeConstants(const KvHead& kv, const RowOptions& options, double tanh_prescale) {
-  const double to_log2 = options.soft_cap > 0 ? tanh_prescale / options.soft_cap : kLog2E;
+  // Caps below 2^−60 would overflow here. From there on the cap leaves nothing of a score either way.
+  const double to_log2 = options.soft_cap > 0 ? std::min(tanh_prescale / options.soft_cap, 0x1p60) : kLog2E;
   return {kv, options, static_cast<float>(options.scale * to_log2), static_cast<float>(options.soft_cap * kLog2E)};
 }
 

@@ -1,0 +1,96 @@
+#include "src/kernels/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "src/kernels/exp2_test.cc"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+//
+#include "src/kernels/exp2-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace regard::internal::HWY_NAMESPACE {
+
+float Exp2Of(float x) { return hn::GetLane(Exp2(hn::Set(DF(), x))); }
+float TanhOf(float y) { return hn::GetLane(TanhOfScaled(hn::Set(DF(), y))); }
+
+}  // namespace regard::internal::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+#include <cstring>
+
+#include "src/kernels/kernel_case.h"
+
+namespace regard::internal {
+namespace {
+
+HWY_EXPORT(Exp2Of);
+HWY_EXPORT(TanhOf);
+
+class Exp2Test : public PerTarget {
+ protected:
+  std::size_t Index() const {
+    for (std::uint64_t left = HWY_TARGETS; left != 0; left &= left - 1) {
+      const std::int64_t target = static_cast<std::int64_t>(left & (~left + 1));
+      if (GetParam() == hwy::TargetName(target)) return DispatchIndex(target);
+    }
+    ADD_FAILURE() << GetParam() << " is not compiled into this test";
+    return 0;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Targets, Exp2Test, testing::ValuesIn(CompiledTargetNames()), CaseName);
+
+/// The distance of two neighbouring floats at x, for normal x.
+double Ulp(double x) { return std::ldexp(1.0, std::ilogb(x) - 23); }
+
+TEST_P(Exp2Test, WithinItsBound) {
+  const auto exp2 = HWY_DISPATCH_TABLE(Exp2Of)[Index()];
+  double worst = 0;
+  for (int i = -126 * 4096; i <= 9 * 4096; ++i) {
+    const float x = static_cast<float>(i) / 4096 + (i % 3 == 0 ? 1e-5f : 0.0f);
+    const double expected = std::exp2(static_cast<double>(x));
+    worst = std::max(worst, std::fabs(exp2(x) - expected) / Ulp(expected));
+  }
+  EXPECT_LE(worst, 2.5);
+  EXPECT_GE(worst, 0.4);  // nothing is this exact: the test would be idle
+}
+
+TEST_P(Exp2Test, Edges) {
+  const auto exp2 = HWY_DISPATCH_TABLE(Exp2Of)[Index()];
+  EXPECT_EQ(exp2(0), 1.0f);
+  EXPECT_EQ(exp2(-0.0f), 1.0f);
+  for (int n = -126; n <= 20; ++n) EXPECT_EQ(exp2(static_cast<float>(n)), std::ldexp(1.0f, n));
+  for (const float x : {-127.0f, -127.5f, -1e4f, -3e38f, -kInfinity}) EXPECT_EQ(exp2(x), 0.0f);
+  for (float x = -127; x <= -126; x += 0.01f) {
+    EXPECT_GE(exp2(x), 0.0f);
+    EXPECT_LE(exp2(x), std::ldexp(1.0f, -126));
+  }
+}
+
+TEST_P(Exp2Test, TanhWithinItsBound) {
+  const auto tanh = HWY_DISPATCH_TABLE(TanhOf)[Index()];
+  double worst = 0;
+  for (float a = 1e-30f; a < 20; a *= 1.0009f) {
+    for (const float y : {a, -a}) {
+      const double expected = std::tanh(static_cast<double>(y) / 2.8853900817779268);
+      worst = std::max(worst, std::fabs(tanh(y) - expected) / Ulp(expected));
+    }
+  }
+  EXPECT_LE(worst, 4);
+  EXPECT_GE(worst, 0.4);
+}
+
+TEST_P(Exp2Test, TanhEdges) {
+  const auto tanh = HWY_DISPATCH_TABLE(TanhOf)[Index()];
+  EXPECT_EQ(tanh(0), 0.0f);
+  for (const float y : {30.0f, 1e4f, 3e38f, kInfinity}) {
+    EXPECT_EQ(tanh(y), 1.0f);
+    EXPECT_EQ(tanh(-y), -1.0f);
+  }
+  EXPECT_TRUE(std::isnan(tanh(kNaN)));
+  EXPECT_TRUE(std::isnan(tanh(-kNaN)));
+}
+
+}  // namespace
+}  // namespace regard::internal
+#endif  // HWY_ONCE
