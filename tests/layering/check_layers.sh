@@ -26,7 +26,7 @@ fault() {
   faults=$((faults + 1))
 }
 
-for file in $(find src cli -name '*.h' -o -name '*.cc' | sort); do
+for file in $(find src cli \( -name '*.h' -o -name '*.cc' \) ! -name '*_test.cc' | sort); do
   room=${file#src/}
   room=${room%%/*}
   [ -n "${may_include[$room]+known}" ] || { fault "$file: room '$room' is not in the table of tests/layering/check_layers.sh"; continue; }
