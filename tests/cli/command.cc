@@ -1,50 +1,119 @@
 #include "tests/cli/command.h"
 
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
+#include <atomic>
+#include <chrono>
+#include <thread>
 
-namespace regard::test {
+namespace regard::tests {
 namespace {
 
-// Removed at the end of the program.
-struct ScratchFolder {
-  std::filesystem::path path;
-  ScratchFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "regard_test_XXXXXX").string();
-    if (::mkdtemp(pattern.data()) == nullptr) std::abort();
-    path = pattern;
+// Both ends close when it dies, or before.
+class Pipe {
+ public:
+  Pipe() {
+    if (pipe2(ends_, O_CLOEXEC) != 0) ADD_FAILURE() << "no pipe";
   }
-  ~ScratchFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path, ignored);
+  ~Pipe() {
+    CloseRead();
+    CloseWrite();
   }
+  Pipe(const Pipe&) = delete;
+  Pipe& operator=(const Pipe&) = delete;
+
+  int read_end() const { return ends_[0]; }
+  int write_end() const { return ends_[1]; }
+  void CloseRead() { Close(0); }
+  void CloseWrite() { Close(1); }
+
+ private:
+  void Close(int end) {
+    if (ends_[end] >= 0) close(ends_[end]);
+    ends_[end] = -1;
+  }
+  int ends_[2] = {-1, -1};
 };
+
+std::string ReadToEnd(int descriptor) {
+  std::string text;
+  char buffer[4096];
+  for (ssize_t got; (got = read(descriptor, buffer, sizeof buffer)) > 0;) text.append(buffer, static_cast<std::size_t>(got));
+  return text;
+}
+
+// In the child: from here to exec only what is safe after a fork of a program with threads.
+[[noreturn]] void Become(char* const* argv, const char* output_file, int in, int out, int err) {
+  if (*output_file != '\0') out = open(output_file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (out >= 0 && dup2(in, 0) == 0 && dup2(out, 1) == 1 && dup2(err, 2) == 2) {
+    signal(SIGPIPE, SIG_DFL);
+    execv(argv[0], argv);
+  }
+  _exit(127);
+}
 
 }  // namespace
 
-std::string Scratch(const std::string& name) {
-  static const ScratchFolder folder;
-  return (folder.path / name).string();
+Outcome RunRegard(const std::vector<std::string>& arguments, const RunOptions& options) {
+  std::vector<std::string> words = {REGARD_COMMAND};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+
+  Pipe in, out, err;
+  if (options.close_output) out.CloseRead();
+  const pid_t child = fork();
+  if (child == 0) Become(argv.data(), options.output_file.c_str(), in.read_end(), out.write_end(), err.write_end());
+  if (child < 0) {
+    ADD_FAILURE() << "no process";
+    return {};
+  }
+  in.CloseRead();
+  out.CloseWrite();
+  err.CloseWrite();
+
+  Outcome outcome;
+  std::thread read_out([&] {
+    if (!options.close_output) outcome.out = ReadToEnd(out.read_end());
+  });
+  std::thread read_err([&] { outcome.err = ReadToEnd(err.read_end()); });
+  std::atomic<bool> ended = false;
+  std::thread watch([&] {
+    const auto start = std::chrono::steady_clock::now();
+    bool interrupted = options.interrupt_after_ms == 0;
+    while (!ended) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      const auto passed = std::chrono::steady_clock::now() - start;
+      if (!interrupted && passed >= std::chrono::milliseconds(options.interrupt_after_ms)) {
+        kill(child, SIGINT);
+        interrupted = true;
+      }
+      if (passed > std::chrono::minutes(1)) {
+        ADD_FAILURE() << "still running after a minute";
+        kill(child, SIGKILL);
+        return;
+      }
+    }
+  });
+  // What is fed in is shorter than a pipe holds, so that this cannot wait for a command that does not read.
+  if (!options.input.empty() && write(in.write_end(), options.input.data(), options.input.size()) < 0) ADD_FAILURE() << "no input";
+  in.CloseWrite();
+
+  int status = 0;
+  siginfo_t waited;
+  waitid(P_PID, static_cast<id_t>(child), &waited, WEXITED | WNOWAIT);  // its number stays taken while `watch` may use it
+  ended = true;
+  watch.join();
+  waitpid(child, &status, 0);
+  read_out.join();
+  read_err.join();
+  outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return outcome;
 }
 
-std::string ReadFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream bytes;
-  bytes << file.rdbuf();
-  return bytes.str();
-}
-
-Outcome Regard(const std::string& arguments) {
-  const std::string out = Scratch("stdout"), err = Scratch("stderr");
-  std::string line = "'" REGARD_COMMAND "' ";
-  line.append(arguments).append(" >'").append(out).append("' 2>'").append(err).append("' </dev/null");
-  const int result = std::system(line.c_str());
-  return {WIFEXITED(result) ? WEXITSTATUS(result) : -1, ReadFile(out), ReadFile(err)};
-}
-
-}  // namespace regard::test
+}  // namespace regard::tests

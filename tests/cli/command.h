@@ -1,24 +1,29 @@
 // Runs the command as a user does, and catches what it says.
 //
-//     const Outcome outcome = Regard("run testdata/six_tokens.txt --json");
+//     const Outcome outcome = RunRegard({"run", "testdata/six_tokens.txt", "--json"});
 //     outcome.status   // 0
+//
+// Neither stream is ever a terminal.
 #pragma once
 
 #include <string>
+#include <vector>
 
-namespace regard::test {
+namespace regard::tests {
 
 struct Outcome {
-  int status = -1;  // as the shell sees it
+  int status = -1;  // as a shell sees it: 128 + the signal's number when one ended it
   std::string out, err;
 };
 
-/// `arguments` are read by a shell, in the top folder of the sources; both streams are pipes or files, never a terminal.
-Outcome Regard(const std::string& arguments);
+struct RunOptions {
+  std::string input = {};        // on standard input
+  std::string output_file = {};  // standard output goes here and is not caught; empty: a pipe
+  bool close_output = false;     // nobody reads the pipe
+  int interrupt_after_ms = 0;    // sends SIGINT then; 0: never
+};
 
-/// A path in a folder of this test program's own, which is empty when the program starts.
-std::string Scratch(const std::string& name);
+/// A command that runs for more than a minute is ended, and the test fails.
+Outcome RunRegard(const std::vector<std::string>& arguments, const RunOptions& options = {});
 
-std::string ReadFile(const std::string& path);
-
-}  // namespace regard::test
+}  // namespace regard::tests

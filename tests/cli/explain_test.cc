@@ -5,16 +5,15 @@
 
 #include "regard/info.h"
 #include "regard/io.h"
-#include "tests/cli/command.h"
+#include "tests/cli/scratch.h"
 
-namespace regard {
+namespace regard::tests {
 namespace {
 
 using nlohmann::json;
-using test::Regard;
 
 TEST(Explain, ResultFirstThenWhatMadeItThenTheTwoRoutes) {
-  const test::Outcome outcome = Regard("explain testdata/six_tokens.txt --row 1");
+  const Outcome outcome = Regard("explain testdata/six_tokens.txt --row 1");
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   std::size_t at = 0;
   for (const char* part : {
@@ -36,7 +35,7 @@ TEST(Explain, ResultFirstThenWhatMadeItThenTheTwoRoutes) {
 }
 
 TEST(Explain, ListsOfRowsAndHeads) {
-  const test::Outcome outcome = Regard("explain testdata/minilm/all_minilm_l6_v2.safetensors --row 0,4-5 --head 1,3 --json");
+  const Outcome outcome = Regard("explain testdata/minilm/all_minilm_l6_v2.safetensors --row 0,4-5 --head 1,3 --json");
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   const json report = json::parse(outcome.out);
   ASSERT_EQ(report["rows"].size(), 6u);
@@ -54,10 +53,10 @@ TEST(Explain, RefusesWhatItCannotShow) {
 }
 
 TEST(Explain, TokensCannotCommandTheTerminal) {
-  const std::string input = test::Scratch("hostile.npz");
+  const std::string input = Scratch("hostile.npz");
   io::WriteNpz(input, {{.name = "inputs", .tensor = Tensor::Of<float>({2, 1}, {1, 2})}, {.name = "tokens", .strings = {"\x1b[2J", "a\nb"}}});
   for (const char* command : {"run ", "explain --row 0 "}) {
-    const test::Outcome outcome = Regard(command + input);
+    const Outcome outcome = Regard(command + input);
     ASSERT_EQ(outcome.status, 0) << outcome.err;
     EXPECT_EQ(outcome.out.find('\x1b'), std::string::npos);
     EXPECT_NE(outcome.out.find("\\x1b[2J"), std::string::npos);
@@ -65,7 +64,7 @@ TEST(Explain, TokensCannotCommandTheTerminal) {
 }
 
 TEST(Info, SaysWhatTheLibrarySays) {
-  const test::Outcome outcome = Regard("info --json");
+  const Outcome outcome = Regard("info --json");
   ASSERT_EQ(outcome.status, 0);
   const json info = json::parse(outcome.out);
   EXPECT_EQ(info["version"], Version());
@@ -76,4 +75,4 @@ TEST(Info, SaysWhatTheLibrarySays) {
 }
 
 }  // namespace
-}  // namespace regard
+}  // namespace regard::tests

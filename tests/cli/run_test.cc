@@ -8,15 +8,13 @@
 #include "regard/attention.h"
 #include "regard/io.h"
 #include "regard/projections.h"
-#include "tests/cli/command.h"
+#include "tests/cli/scratch.h"
 #include "tests/support/random.h"
 
-namespace regard {
+namespace regard::tests {
 namespace {
 
 using nlohmann::json;
-using test::Regard;
-using test::Scratch;
 
 Tensor Random(std::uint64_t seed, const Dims& shape) {
   test::Random random(seed);
@@ -26,7 +24,7 @@ Tensor Random(std::uint64_t seed, const Dims& shape) {
 }
 
 json RunJson(const std::string& arguments) {
-  const test::Outcome outcome = Regard("run " + arguments + " --json");
+  const Outcome outcome = Regard("run " + arguments + " --json");
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   return json::parse(outcome.out);
 }
@@ -75,7 +73,7 @@ TEST_P(SixTokens, HaveTheCoursesNumbersByEveryPath) {
 }
 
 TEST_P(SixTokens, AreShownToFourDecimals) {
-  const test::Outcome outcome = Regard(std::string("run testdata/six_tokens.txt --path ") + GetParam());
+  const Outcome outcome = Regard(std::string("run testdata/six_tokens.txt --path ") + GetParam());
   EXPECT_EQ(outcome.status, 0);
   EXPECT_EQ(outcome.err, "");
   for (const char* line : {
@@ -120,7 +118,7 @@ TEST(Dim, OfTheKeysIsAttention) {
 
 TEST(Dim, RefusesWhatOnlyMakesSenseOverKeys) {
   for (const char* flags : {"--causal", "--window-left 1", "--soft-cap 2", "--path fused"}) {
-    const test::Outcome outcome = Regard(std::string("run testdata/six_tokens.txt --dim 0 ") + flags);
+    const Outcome outcome = Regard(std::string("run testdata/six_tokens.txt --dim 0 ") + flags);
     EXPECT_EQ(outcome.status, 2) << flags;
     EXPECT_NE(outcome.err.find("--dim: 0"), std::string::npos) << outcome.err;
   }
@@ -183,12 +181,12 @@ TEST_F(Saved, InTheLayoutOfTheInputs) {
 
 TEST_F(Saved, AboveTheLimitIsRefusedAndTheOldFileStays) {
   io::WriteNpz(output_, {{.name = "old", .tensor = v_}});
-  const std::string before = test::ReadFile(output_);
-  const test::Outcome outcome = Regard("run " + input_ + " --save weights --max-memory 1000 -o " + output_);
+  const std::string before = ReadFile(output_);
+  const Outcome outcome = Regard("run " + input_ + " --save weights --max-memory 1000 -o " + output_);
   EXPECT_EQ(outcome.status, 5);
   EXPECT_NE(outcome.err.find("--max-memory: "), std::string::npos) << outcome.err;
   EXPECT_NE(outcome.err.find(" bytes"), std::string::npos) << outcome.err;
-  EXPECT_EQ(test::ReadFile(output_), before);
+  EXPECT_EQ(ReadFile(output_), before);
 }
 
 TEST_F(Saved, NamesAreCheckedBeforeAnythingRuns) {
@@ -276,4 +274,4 @@ TEST(Empty, ProblemsHaveReportsToo) {
 }
 
 }  // namespace
-}  // namespace regard
+}  // namespace regard::tests
