@@ -267,19 +267,19 @@ TEST_P(PrefillTest, EveryFirstReference) {
 
 // A sum of −0 must not show whether somebody else's key, which adds +0, came after it.
 TEST_P(PrefillTest, ZeroHasOneSign) {
-  KernelCase test({.rows = 2, .kv_len = 300, .head_dim = 1, .v_dim = 1}, 86);
+  KernelCase test({.rows = 2, .kv_len = 300, .head_dim = 1, .v_dim = 5}, 86);
   std::fill(test.q.begin(), test.q.end(), 1.0f);
   std::fill(test.k.begin(), test.k.end(), 0.0f);
   std::fill(test.v.begin(), test.v.end(), -0.0f);
-  *test.Value(0) = -1.4e-45f;  // acc, until key 200 with its score of 100 rescales it to −0
+  std::fill_n(test.Value(0), 5, -1.4e-45f);  // acc, until key 193 with its score of 100 rescales it to −0
+  *test.Key(193) = 100;
   *test.Key(192) = 99;
-  *test.Value(192) = -1.4e-45f;  // weighs less than a half: rounds to −0
-  *test.Key(196) = 100;
+  std::fill_n(test.Value(192), 5, -1.4e-45f);  // weighs less than a half: rounds to −0
   test.rows[0].key_end = 200;
   RunPrefill(kernels(), test, {test.rows[0]});
-  const auto alone = Bits(test.context)[0];
+  const std::vector<std::uint32_t> alone = Bits(test.context);
   RunPrefill(kernels(), test, test.rows);
-  EXPECT_EQ(Bits(test.context)[0], alone);
+  for (std::size_t c = 0; c < 5; ++c) EXPECT_EQ(Bits(test.context)[c], alone[c]) << "column " << c;
 }
 
 TEST_P(PrefillTest, SubnormalsCount) {
