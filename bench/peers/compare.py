@@ -21,7 +21,7 @@ _ENVIRONMENT = {
     "MALLOC_TOP_PAD_": str(1 << 28),
 }
 
-_MIN_SECONDS, _MIN_SAMPLES = 1.0, 5
+_MIN_SECONDS, _MIN_SAMPLES = 1.0, 3
 _LARGEST_ERROR = 1e-4  # f32 attention of normal inputs errs by less than 1e-5; a wrong mask or scale by 1e-2 and more
 
 
