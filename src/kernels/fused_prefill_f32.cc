@@ -82,24 +82,11 @@ HWY_INLINE PrefillScratch PlaceScratch(void* memory, std::int64_t head_dim, std:
   return scratch;
 }
 
-/// Biases of the block's n keys into lanes, in log2 units.
-HWY_NOINLINE void PackBias(const CallConstants& call, const QueryBlock& block, std::int64_t first_key, int n, KeyBlock& keys) {
-  const std::int64_t stride = call.options.bias_key_stride;
-  const float* rows[kQueryRows];
-  for (int r = 0; r < kQueryRows; ++r) rows[r] = r < block.num_rows ? block.rows[r].bias + first_key * stride : keys.zeros;
-  if (stride == 1) return RowsToLanes(rows, n, static_cast<float>(kLog2E), keys.bias);
-  for (int k = 0; k < n; ++k) {
-    for (int r = 0; r < kQueryRows; ++r) {
-      keys.bias[k * kQueryRows + r] = r < block.num_rows ? static_cast<float>(kLog2E) * rows[r][k * stride] : 0.0f;
-    }
-  }
-}
-
 /// One query block against the n keys from first_key on.
 HWY_INLINE void AttendKeyBlock(const CallConstants& call, std::int64_t first_key, int n, QueryBlock& block, KeyBlock& keys) {
   const DF d;
   if (!SetVisible(call, block, first_key, n, keys)) return;
-  if (call.options.has_bias) PackBias(call, block, first_key, n, keys);
+  if (call.options.has_bias) PackBias(block, n, keys);
   if (call.options.has_alibi) {
     for (int r = 0; r < kQueryRows; ++r) {
       keys.distance[r] = r < block.num_rows ? static_cast<float>(block.rows[r].position - first_key) : 0.0f;
@@ -130,7 +117,10 @@ std::int64_t Prefill(const KvHead& kv, const RowOptions& options, const QueryRow
       begin = std::min(begin, block.min_begin);
       end = std::max(end, block.max_end);
     }
-    for (std::int64_t key = begin / kKeyBlock * kKeyBlock; key < end; key += kKeyBlock) {
+    const std::int64_t first = begin / kKeyBlock;
+    const std::int64_t last = (end + kKeyBlock - 1) / kKeyBlock - 1;
+    for (std::int64_t i = first; i <= last; ++i) {
+      const std::int64_t key = (call.descending ? first + last - i : i) * kKeyBlock;
       const int n = static_cast<int>(std::min<std::int64_t>(kKeyBlock, kv.kv_len - key));
       for (int b = 0; b < num_blocks; ++b) AttendKeyBlock(call, key, n, scratch.blocks[b], *scratch.keys);
     }

@@ -42,6 +42,13 @@ struct QueryBlock {
   float* acc;  // [v_dim, kQueryRows]
 };
 
+inline constexpr int kTiles = kKeyBlock / kKeyTile;
+
+/// The vectors first…last of the query block that a tile was scored on; last < 0: it was not.
+struct TileVectors {
+  int first, last;
+};
+
 /// A run of keys of one block that vectors first…last of the query block work on.
 struct Segment {
   int key_begin, key_end;  // in the block
@@ -54,7 +61,8 @@ struct KeyBlock {
   alignas(64) float distance[kQueryRows];          // position − first key of the block
   std::uint64_t visible[kKeyBlock];                // bit r: row r sees the key; valid if has_visible
   bool has_visible;
-  Segment segments[kKeyBlock / kKeyTile];
+  TileVectors scored[kTiles];
+  Segment segments[kTiles];
   int num_segments;
   bool all_seen;       // every row sees every key of the segments
   float* weights;      // [kKeyBlock, kQueryRows]
@@ -68,12 +76,16 @@ struct CallConstants {
   RowOptions options;
   float q_factor;  // into q when packing: scores come out in log2 units, or as TanhOfScaled's argument with a soft cap
   float cap_log2;  // soft_cap · log2 e
+  // From the last key to the first. With ALiBi and causal attention the scores fall this way; upwards the reference of every lane
+  // would have to move every few keys.
+  bool descending;
 };
 
 HWY_INLINE CallConstants MakeConstants(const KvHead& kv, const RowOptions& options, double tanh_prescale) {
   // Caps below 2^−60 would overflow here. From there on the cap leaves nothing of a score either way.
   const double to_log2 = options.soft_cap > 0 ? std::min(tanh_prescale / options.soft_cap, 0x1p60) : kLog2E;
-  return {kv, options, static_cast<float>(options.scale * to_log2), static_cast<float>(options.soft_cap * kLog2E)};
+  return {kv, options, static_cast<float>(options.scale * to_log2), static_cast<float>(options.soft_cap * kLog2E),
+          options.has_alibi};
 }
 
 /// Takes up to kQueryRows rows. Masks and biases that hold one value for all keys are settled here.

@@ -6,6 +6,7 @@
 #define REGARD_KERNELS_SCORE_TILE_INL_H_
 #endif
 
+#include "hwy/cache_control.h"
 #include "src/kernels/exp2-inl.h"
 #include "src/kernels/query_block-inl.h"
 
@@ -36,23 +37,24 @@ HWY_NOINLINE inline void MoveReference(std::int64_t v_dim, int vector, float* sc
     largest = hn::Max(largest, kept);
     hn::Store(kept, d, scores + j * kQueryRows + lane0);
   }
+  hn::Store(row_sum, d, block.row_sum + lane0);
   const VF threshold = hn::Load(d, block.threshold + lane0);
   const VF neg_ref = hn::Load(d, block.neg_ref + lane0);
   const MF moves = hn::Gt(largest, threshold);
+  if (hn::AllFalse(d, moves)) return;
   const VF new_neg_ref = hn::IfThenElse(moves, hn::Sub(neg_ref, largest), neg_ref);
   const VF delta = hn::Sub(neg_ref, new_neg_ref);
   // A lane without a reference has summed nothing yet; its factor could be exp2(+1000).
   const VF factor = hn::IfThenElse(hn::Eq(threshold, minus_inf), hn::Set(d, 1.0f), Exp2(hn::Neg(delta)));
   hn::Store(new_neg_ref, d, block.neg_ref + lane0);
   hn::Store(hn::IfThenElse(moves, hn::Set(d, kRescaleThreshold), threshold), d, block.threshold + lane0);
-  hn::Store(hn::Mul(row_sum, factor), d, block.row_sum + lane0);
   const auto scale = [&](float* values) HWY_ATTR { hn::Store(hn::Mul(hn::Load(d, values), factor), d, values); };
+  scale(block.row_sum + lane0);
   scale(block.block_sum + lane0);
   for (std::int64_t c = 0; c < v_dim; ++c) scale(block.acc + c * kQueryRows + lane0);
-  for (int i = 0; i < keys.num_segments; ++i) {
-    const Segment& segment = keys.segments[i];
-    if (vector < segment.first || vector > segment.last) continue;
-    for (int k = segment.key_begin; k < segment.key_end; ++k) scale(keys.weights + k * kQueryRows + lane0);
+  for (int tile = 0; tile < kTiles; ++tile) {
+    if (vector < keys.scored[tile].first || vector > keys.scored[tile].last) continue;
+    for (int j = 0; j < kKeyTile; ++j) scale(keys.weights + (tile * kKeyTile + j) * kQueryRows + lane0);
   }
   for (int j = 0; j < kKeyTile; ++j) {
     float* s = scores + j * kQueryRows + lane0;
@@ -168,43 +170,84 @@ HWY_INLINE void ScoreTileOf(int num_vectors, const CallConstants& call, const Ti
   ScoreTile<NV, kPlain>(call, at, block, keys);
 }
 
-/// All scores of a key block: fills weights, block_sum and the segments, skipping tiles that no row sees.
+/// The masks and biases that the next key block will read, a few rows per tile. A block takes only some bytes of each row, so
+/// that every row is a stream of its own: more than prefetchers follow. Bias rows: 8 lines a block.
+HWY_INLINE void PrefetchOptions(const CallConstants& call, const QueryBlock& block, std::int64_t next_key, int tile) {
+  constexpr int kRowsPerTile = (kQueryRows + kTiles - 1) / kTiles;
+  const RowOptions& options = call.options;
+  for (int r = tile * kRowsPerTile; r < std::min((tile + 1) * kRowsPerTile, block.num_rows); ++r) {
+    const QueryRow& row = block.rows[r];
+    if (next_key >= row.key_end || next_key + kKeyBlock <= row.key_begin) continue;
+    if (options.has_bias && options.bias_key_stride == 1) {
+      for (int k = 0; k <= kKeyBlock; k += 16) hwy::Prefetch(row.bias + std::min(next_key + k, row.key_end - 1));
+    }
+    if (options.has_mask && options.mask_key_stride == 1) {
+      for (int k = 0; k <= kKeyBlock; k += 64) hwy::Prefetch(row.mask + std::min(next_key + k, row.key_end - 1));
+    }
+  }
+}
+
+/// Scores one tile and notes on which vectors, unless no row sees it.
+HWY_INLINE void ScoreTileIfSeen(const CallConstants& call, std::int64_t first_key, int tile, bool plain_scores, QueryBlock& block,
+                                KeyBlock& keys) {
+  const int key = tile * kKeyTile;
+  int first = 0;
+  int last = block.num_vectors - 1;
+  bool all = true;
+  if (keys.has_visible) {
+    const std::uint64_t* visible = keys.visible + key;
+    static_assert(kKeyTile == 4);
+    const std::uint64_t some = visible[0] | visible[1] | visible[2] | visible[3];
+    if (some == 0) return;
+    all = (visible[0] & visible[1] & visible[2] & visible[3]) == block.all_rows;
+    keys.all_seen &= all;
+    block.saw_key |= some;
+    first = static_cast<int>(hwy::Num0BitsBelowLS1Bit_Nonzero64(some)) / kLanes;
+    last = (63 - static_cast<int>(hwy::Num0BitsAboveMS1Bit_Nonzero64(some))) / kLanes;
+  } else {
+    block.saw_key = block.all_rows;
+  }
+  const TilePlace at = {first_key, key, first};
+  if (all && plain_scores) {
+    ScoreTileOf<true>(last - first + 1, call, at, block, keys);
+  } else {
+    ScoreTileOf<false>(last - first + 1, call, at, block, keys);
+  }
+  keys.scored[tile] = {first, last};
+}
+
+/// Runs of tiles on the same vectors, in ascending order.
+HWY_INLINE void FindSegments(int n, KeyBlock& keys) {
+  keys.num_segments = 0;
+  for (int tile = 0; tile * kKeyTile < n; ++tile) {
+    const TileVectors& vectors = keys.scored[tile];
+    if (vectors.last < 0) continue;
+    const int key = tile * kKeyTile;
+    const int end = std::min(key + kKeyTile, n);
+    Segment* previous = keys.segments + keys.num_segments - 1;
+    if (keys.num_segments > 0 && previous->key_end == key && previous->first == vectors.first && previous->last == vectors.last) {
+      previous->key_end = end;
+    } else {
+      keys.segments[keys.num_segments++] = {key, end, vectors.first, vectors.last};
+    }
+  }
+}
+
+/// All scores of a key block: fills weights, block_sum and the segments.
 HWY_INLINE void ScoreKeyBlock(const CallConstants& call, std::int64_t first_key, int n, QueryBlock& block, KeyBlock& keys) {
   const RowOptions& options = call.options;
   const bool plain_scores = options.soft_cap == 0 && !options.has_bias && !options.has_alibi;
-  keys.num_segments = 0;
+  const int num_tiles = (n + kKeyTile - 1) / kKeyTile;
   keys.all_seen = true;
-  for (int key = 0; key < n; key += kKeyTile) {
-    int first = 0;
-    int last = block.num_vectors - 1;
-    bool all = true;
-    if (keys.has_visible) {
-      const std::uint64_t* visible = keys.visible + key;
-      static_assert(kKeyTile == 4);
-      const std::uint64_t some = visible[0] | visible[1] | visible[2] | visible[3];
-      if (some == 0) continue;
-      all = (visible[0] & visible[1] & visible[2] & visible[3]) == block.all_rows;
-      keys.all_seen &= all;
-      block.saw_key |= some;
-      first = static_cast<int>(hwy::Num0BitsBelowLS1Bit_Nonzero64(some)) / kLanes;
-      last = (63 - static_cast<int>(hwy::Num0BitsAboveMS1Bit_Nonzero64(some))) / kLanes;
-    } else {
-      block.saw_key = block.all_rows;
-    }
-    const TilePlace at = {first_key, key, first};
-    if (all && plain_scores) {
-      ScoreTileOf<true>(last - first + 1, call, at, block, keys);
-    } else {
-      ScoreTileOf<false>(last - first + 1, call, at, block, keys);
-    }
-    const int end = std::min(key + kKeyTile, n);
-    Segment* previous = keys.segments + keys.num_segments - 1;
-    if (keys.num_segments > 0 && previous->key_end == key && previous->first == first && previous->last == last) {
-      previous->key_end = end;
-    } else {
-      keys.segments[keys.num_segments++] = {key, end, first, last};
+  for (TileVectors& vectors : keys.scored) vectors = {0, -1};
+  for (int i = 0; i < num_tiles; ++i) {
+    const int tile = call.descending ? num_tiles - 1 - i : i;
+    ScoreTileIfSeen(call, first_key, tile, plain_scores, block, keys);
+    if (options.has_mask || options.has_bias) {
+      PrefetchOptions(call, block, first_key + (call.descending ? -kKeyBlock : kKeyBlock), tile);
     }
   }
+  FindSegments(n, keys);
 }
 
 }  // namespace regard::internal::HWY_NAMESPACE

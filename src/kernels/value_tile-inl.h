@@ -68,17 +68,22 @@ HWY_NOINLINE void AddColumns(const KeyBlock& keys, const float* v, std::int64_t 
 /// Whether any value of the segments' rows is NaN or infinite.
 HWY_NOINLINE inline bool HasNonFinite(const KeyBlock& keys, const float* v, std::int64_t v_stride, std::int64_t v_dim) {
   const DF d;
-  VF sum = hn::Zero(d);  // of v·0: stays 0 unless a value is not finite, and then is NaN for good
+  // Of v·0: stays 0 unless a value is not finite, and then is NaN for good. Four chains, or the latency of one would show.
+  VF sum[4] = {hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d)};
   float tail = 0.0f;
   for (int s = 0; s < keys.num_segments; ++s) {
     for (int key = keys.segments[s].key_begin; key < keys.segments[s].key_end; ++key) {
       const float* row = v + key * v_stride;
       std::int64_t c = 0;
-      for (; c + kLanes <= v_dim; c += kLanes) sum = hn::MulAdd(hn::LoadU(d, row + c), hn::Zero(d), sum);
+      for (; c + 4 * kLanes <= v_dim; c += 4 * kLanes) {
+        REGARD_UNROLL for (int i = 0; i < 4; ++i) sum[i] = hn::MulAdd(hn::LoadU(d, row + c + i * kLanes), hn::Zero(d), sum[i]);
+      }
+      for (; c + kLanes <= v_dim; c += kLanes) sum[0] = hn::MulAdd(hn::LoadU(d, row + c), hn::Zero(d), sum[0]);
       for (; c < v_dim; ++c) tail += row[c] * 0.0f;
     }
   }
-  return !hn::AllTrue(d, hn::Eq(sum, hn::Zero(d))) || tail != 0.0f;
+  sum[0] = hn::Add(hn::Add(sum[0], sum[1]), hn::Add(sum[2], sum[3]));
+  return !hn::AllTrue(d, hn::Eq(sum[0], hn::Zero(d))) || tail != 0.0f;
 }
 
 /// AddColumns lane by lane as visibility says, for blocks where some row must not touch a value that is not finite. The same

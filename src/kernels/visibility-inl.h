@@ -52,21 +52,27 @@ HWY_INLINE KeyBits NonzeroBytes(const std::uint8_t* bytes, std::int64_t stride, 
   return bits;
 }
 
-/// Bits of those among n ≤ kKeyBlock floats that are not −inf.
-HWY_INLINE KeyBits AboveMinusInf(const float* values, std::int64_t stride, int n) {
+/// staged[k] = log2 e · values[k · stride] for n ≤ kKeyBlock keys; returns the bits of those that are not −inf.
+HWY_INLINE KeyBits StageBias(const float* values, std::int64_t stride, int n, float* HWY_RESTRICT staged) {
   KeyBits bits = {};
+  const float to_log2 = static_cast<float>(kLog2E);
   int i = 0;
 #if REGARD_HAVE_BLOCKS
   if (stride == 1) {
     const DF d;
     for (; i + kLanes <= n; i += kLanes) {
+      const VF bias = hn::LoadU(d, values + i);
+      hn::Store(hn::Mul(bias, hn::Set(d, to_log2)), d, staged + i);
       std::uint8_t packed[8] = {};
-      hn::StoreMaskBits(d, hn::Ne(hn::LoadU(d, values + i), hn::Set(d, -kInf)), packed);
+      hn::StoreMaskBits(d, hn::Ne(bias, hn::Set(d, -kInf)), packed);
       bits.word[i / 64] |= std::uint64_t{packed[0] | std::uint32_t{packed[1]} << 8} << (i % 64);
     }
   }
 #endif
-  for (; i < n; ++i) bits.word[i / 64] |= std::uint64_t{values[i * stride] != -kInf} << (i % 64);
+  for (; i < n; ++i) {
+    staged[i] = to_log2 * values[i * stride];
+    bits.word[i / 64] |= std::uint64_t{values[i * stride] != -kInf} << (i % 64);
+  }
   return bits;
 }
 
@@ -96,23 +102,24 @@ HWY_INLINE void SetVisibleFromIntervals(const QueryBlock& block, std::int64_t fi
 }
 
 /// Words from masks and biases too. Returns false, with the words untouched, when these hide nothing that the intervals show.
+/// Stages biases [kQueryRows, kKeyBlock] in the memory of the weights, which are not there yet: each row is read from memory once, in
+/// one run. Transposed straight from where they are, rows a power of two apart would drive each other out of the first cache level.
 HWY_NOINLINE inline bool SetVisibleFromMasks(const CallConstants& call, const QueryBlock& block, std::int64_t first_key, int n,
                                              KeyBlock& keys) {
   constexpr int kWords = kKeyBlock / 64;
-  const std::int64_t mask_stride = call.options.has_mask ? call.options.mask_key_stride : 0;
-  const std::int64_t bias_stride = call.options.has_bias ? call.options.bias_key_stride : 0;
+  const RowOptions& options = call.options;
+  const bool has_mask = options.has_mask && options.mask_key_stride != 0;
   std::uint64_t rows[kWords][64] = {};
   std::uint64_t hidden = 0;
-  KeyBits shown = {};
+  KeyBits unmasked = KeyBits::Range(0, n);
   for (int r = 0; r < block.num_rows; ++r) {
     const QueryRow& row = block.rows[r];
-    // Broadcast masks hand the same row to every query.
-    const bool new_row = r == 0 || (mask_stride != 0 && row.mask != block.rows[r - 1].mask) ||
-                         (bias_stride != 0 && row.bias != block.rows[r - 1].bias);
-    if (new_row) {
-      shown = KeyBits::Range(0, n);
-      if (mask_stride != 0) shown &= NonzeroBytes(row.mask + first_key * mask_stride, mask_stride, n);
-      if (bias_stride != 0) shown &= AboveMinusInf(row.bias + first_key * bias_stride, bias_stride, n);
+    if (has_mask && (r == 0 || row.mask != block.rows[r - 1].mask)) {  // broadcast masks hand the same row to every query
+      unmasked = NonzeroBytes(row.mask + first_key * options.mask_key_stride, options.mask_key_stride, n);
+    }
+    KeyBits shown = unmasked;
+    if (options.has_bias) {
+      shown &= StageBias(row.bias + first_key * options.bias_key_stride, options.bias_key_stride, n, keys.weights + r * kKeyBlock);
     }
     const auto in_block = [&](std::int64_t key) { return static_cast<int>(std::clamp<std::int64_t>(key - first_key, 0, n)); };
     const KeyBits interval = KeyBits::Range(in_block(block.key_begin[r]), in_block(block.key_end[r]));
@@ -129,12 +136,19 @@ HWY_NOINLINE inline bool SetVisibleFromMasks(const CallConstants& call, const Qu
   return true;
 }
 
+/// Staged biases into lanes.
+HWY_INLINE void PackBias(const QueryBlock& block, int n, KeyBlock& keys) {
+  const float* rows[kQueryRows];
+  for (int r = 0; r < kQueryRows; ++r) rows[r] = r < block.num_rows ? keys.weights + r * kKeyBlock : keys.zeros;
+  RowsToLanes(rows, n, 1.0f, keys.bias);
+}
+
 /// Settles which rows see which of the n keys from first_key on. Returns false when none sees any.
 HWY_INLINE bool SetVisible(const CallConstants& call, const QueryBlock& block, std::int64_t first_key, int n, KeyBlock& keys) {
   if (block.min_begin >= first_key + n || block.max_end <= first_key) return false;
   const RowOptions& options = call.options;
-  const bool may_hide = (options.has_mask && options.mask_key_stride != 0) || (options.has_bias && options.bias_key_stride != 0);
-  if (may_hide && SetVisibleFromMasks(call, block, first_key, n, keys)) {
+  const bool has_rows = (options.has_mask && options.mask_key_stride != 0) || options.has_bias;
+  if (has_rows && SetVisibleFromMasks(call, block, first_key, n, keys)) {
     keys.has_visible = true;
     std::uint64_t any = 0;
     for (int k = 0; k < n; ++k) any |= keys.visible[k];
