@@ -83,7 +83,7 @@ double SinkOf(const TestProblem& p, std::int64_t row) {
 // --------------------------------------------------------------------------------------------------- weights and context
 
 TEST(Invariants, WeightsAreSharesOfTheVisibleKeys) {
-  for (std::uint64_t seed : Seeds(1500)) {
+  for (std::uint64_t seed : Seeds(500)) {
     const TestProblem p = MakeProblem(seed);
     SCOPED_TRACE(p.description);
     const RunResult reference = RunPath(ReferencePath(), p);
@@ -123,7 +123,7 @@ TEST(Invariants, WeightsAreSharesOfTheVisibleKeys) {
 }
 
 TEST(Invariants, ContextIsTheWeightedMeanOfTheValues) {
-  for (std::uint64_t seed : Seeds(1000)) {
+  for (std::uint64_t seed : Seeds(300)) {
     const TestProblem p = MakeProblem(seed);
     SCOPED_TRACE(p.description);
     const RunResult reference = RunPath(ReferencePath(), p);
@@ -159,7 +159,7 @@ TEST(Invariants, ContextIsTheWeightedMeanOfTheValues) {
 }
 
 TEST(Invariants, OneKeyGivesItsValue) {
-  for (std::uint64_t seed : Seeds(300)) {
+  for (std::uint64_t seed : Seeds(150)) {
     ProblemOptions options = kPlain;
     options.sinks = false;
     const TestProblem whole = MakeProblem(seed, options);
@@ -181,7 +181,7 @@ TEST(Invariants, OneKeyGivesItsValue) {
 // ------------------------------------------------------------------------------------------------------------ symmetries
 
 TEST(Invariants, PermutingQueriesPermutesRows) {
-  for (std::uint64_t seed : Seeds(300)) {
+  for (std::uint64_t seed : Seeds(150)) {
     const TestProblem p = MakeProblem(seed, kPlain);
     SCOPED_TRACE(p.description);
     Random random(seed);
@@ -199,7 +199,7 @@ TEST(Invariants, PermutingQueriesPermutesRows) {
 }
 
 TEST(Invariants, PermutingPairsOfKeyAndValueChangesNothing) {
-  for (std::uint64_t seed : Seeds(300)) {
+  for (std::uint64_t seed : Seeds(150)) {
     const TestProblem p = MakeProblem(seed, kPlain);
     SCOPED_TRACE(p.description);
     Random random(seed);
@@ -218,7 +218,7 @@ TEST(Invariants, PermutingPairsOfKeyAndValueChangesNothing) {
 TEST(Invariants, DoublingEveryPairAddsLn2ToTheLse) {
   ProblemOptions options = kPlain;
   options.sinks = false;
-  for (std::uint64_t seed : Seeds(300)) {
+  for (std::uint64_t seed : Seeds(150)) {
     const TestProblem p = MakeProblem(seed, options);
     SCOPED_TRACE(p.description);
     std::vector<std::int64_t> twice = Range(0, p.kv_len);
@@ -241,7 +241,7 @@ TEST(Invariants, DoublingEveryPairAddsLn2ToTheLse) {
 TEST(Invariants, AConstantAddedToARowOfScoresOnlyMovesTheLse) {
   ProblemOptions options = kPlain;
   options.sinks = false;
-  for (std::uint64_t seed : Seeds(300)) {
+  for (std::uint64_t seed : Seeds(150)) {
     TestProblem p = MakeProblem(seed, options);
     SCOPED_TRACE(p.description);
     Random random(seed);
@@ -326,7 +326,7 @@ TEST(Invariants, ChangingARowOfWeightsChangesThatRowOfContext) {
 TEST(Invariants, SplittingKeysAndMergingGivesTheWhole) {
   ProblemOptions options = kPlain;
   options.sinks = false;
-  for (std::uint64_t seed : Seeds(300)) {
+  for (std::uint64_t seed : Seeds(150)) {
     const TestProblem p = MakeProblem(seed, options);
     SCOPED_TRACE(p.description);
     Random random(seed);
@@ -380,7 +380,7 @@ TEST(Invariants, ACausalRowIsFullAttentionToItsPrefix) {
 }
 
 TEST(Invariants, GroupedHeadsAreRepeatedKeysAndValues) {
-  for (std::uint64_t seed : Seeds(300)) {
+  for (std::uint64_t seed : Seeds(150)) {
     TestProblem p = MakeProblem(seed, kPlain);
     SCOPED_TRACE(p.description);
     std::vector<std::int64_t> repeated;
@@ -400,7 +400,7 @@ TEST(Invariants, GroupedHeadsAreRepeatedKeysAndValues) {
 // ---------------------------------------------------------------------------------------------------------- determinism
 
 TEST(Determinism, BitsDoNotDependOnThreadsOrLayout) {
-  for (std::uint64_t seed : Seeds(200)) {
+  for (std::uint64_t seed : Seeds(100)) {
     const TestProblem p = MakeProblem(seed);
     SCOPED_TRACE(p.description);
     TestProblem dense = With(p, Tensor::CopyOf(p.q), Tensor::CopyOf(p.k), Tensor::CopyOf(p.v));
@@ -418,7 +418,7 @@ TEST(Determinism, BitsDoNotDependOnBatchCompanions) {
   ProblemOptions options;
   options.any_layout = false;
   options.bias = false;
-  for (std::uint64_t seed : Seeds(400)) {
+  for (std::uint64_t seed : Seeds(200)) {
     const TestProblem p = MakeProblem(seed, options);
     // Options with a batch axis would need the same cut; the others suffice here.
     const AttentionParams& o = p.params;

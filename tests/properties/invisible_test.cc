@@ -43,7 +43,7 @@ struct Visibility {
 
 TEST(Invisible, KeysAndValuesThatNobodySeesMayHoldAnything) {
   std::int64_t spoiled = 0;
-  for (std::uint64_t seed : Seeds(1500)) {
+  for (std::uint64_t seed : Seeds(300)) {
     const TestProblem p = MakeProblem(seed);
     SCOPED_TRACE(p.description);
     std::vector<RunResult> before;
@@ -71,7 +71,7 @@ TEST(Invisible, KeysAndValuesThatNobodySeesMayHoldAnything) {
 TEST(Invisible, ABiasOnAHiddenCellMayBeNaN) {
   ProblemOptions options;
   options.any_layout = false;
-  for (std::uint64_t seed : Seeds(800)) {
+  for (std::uint64_t seed : Seeds(150)) {
     TestProblem p = MakeProblem(seed, options);
     SCOPED_TRACE(p.description);
     Tensor bias(DType::kF32, {p.batch, p.heads, p.q_len, p.kv_len});
@@ -96,7 +96,7 @@ TEST(Invisible, ASpoiledKeySpoilsTheRowsThatSeeIt) {
   options.any_layout = false;
   options.empty_shapes = false;
   std::int64_t seen = 0, hidden = 0;
-  for (std::uint64_t seed : Seeds(800)) {
+  for (std::uint64_t seed : Seeds(150)) {
     const TestProblem p = MakeProblem(seed, options);
     SCOPED_TRACE(p.description);
     std::vector<RunResult> before;
@@ -137,7 +137,7 @@ TEST(Invisible, ASpoiledValueSpoilsOneElementOfTheRowsThatSeeIt) {
   ProblemOptions options;
   options.any_layout = false;
   options.empty_shapes = false;
-  for (std::uint64_t seed : Seeds(800)) {
+  for (std::uint64_t seed : Seeds(150)) {
     const TestProblem p = MakeProblem(seed, options);
     SCOPED_TRACE(p.description);
     std::vector<RunResult> before;
