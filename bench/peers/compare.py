@@ -90,11 +90,12 @@ def main():
     libraries = load_libraries()
     columns, lines, machine = [], [], None
     for name in arguments.shapes:
-        print(name, file=sys.stderr)
         shape = shapes.parse(name)
         machine, row, times = measure(shape, libraries, arguments.regard, arguments.threads)
         columns += [column for column in times if column not in columns]
         lines.append((shape, row, times))
+        print(f"{name}: regard {show(row['median_s'])} ({row['percent_of_limit']:.0f} %); "
+              + "; ".join(f"{column} {show(seconds)}" for column, seconds in times.items()), file=sys.stderr)
 
     print(f"{machine['cpu']}, {machine['clock_ghz']:.2f} GHz; regard {machine['regard']} ({machine['target']}); "
           + "; ".join(library.VERSION for library in libraries) + f"; f32, {arguments.threads} thread(s)")

@@ -35,6 +35,11 @@ TEST(TimeCalls, TakesTheSamplesItWasAskedFor) {
   EXPECT_LE(timing.wall.low, timing.wall.high);
 }
 
+TEST(TimeCalls, StopsWhenTimeIsUp) {
+  int calls = 0;
+  EXPECT_EQ(TimeCalls([&calls] { ++calls; }, {.min_seconds = 1e9, .min_samples = 7, .max_seconds = 0}).samples, 1);
+}
+
 TEST(PeakFault, IsAPeakBelowOneVectorACycle) {
   Limits limits{.target = "AVX2", .lanes = 8, .clock = 3e9, .peak_flops = 48e9};
   EXPECT_EQ(PeakFault(limits), "") << "exactly one a cycle";

@@ -9,6 +9,9 @@
 namespace regard::measure {
 namespace {
 
+// Once is enough to warm, and to see that one call is a sample.
+constexpr double kLongCallSeconds = 1;
+
 double Seconds(clockid_t clock) {
   timespec now = {};
   clock_gettime(clock, &now);
@@ -18,7 +21,9 @@ double Seconds(clockid_t clock) {
 // How many calls make one sample. The warming call happens here.
 int CallsPerSample(const std::function<void()>& call) {
   int calls = 1;
+  const double warm_start = WallSeconds();
   call();
+  if (WallSeconds() - warm_start >= kLongCallSeconds) return calls;
   while (true) {
     const double start = WallSeconds();
     for (int c = 0; c < calls; ++c) call();
@@ -49,7 +54,8 @@ Timing TimeCalls(const std::function<void()>& call, const TimingOptions& options
   const int calls = CallsPerSample(call);
   std::vector<double> cpu, wall;
   double total = 0;
-  while (total < options.min_seconds || static_cast<int>(wall.size()) < options.min_samples) {
+  while (wall.empty() ||
+         (total < options.max_seconds && (total < options.min_seconds || static_cast<int>(wall.size()) < options.min_samples))) {
     const double cpu_start = ThreadCpuSeconds(), wall_start = WallSeconds();
     for (int c = 0; c < calls; ++c) call();
     const double cpu_end = ThreadCpuSeconds(), wall_end = WallSeconds();

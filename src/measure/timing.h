@@ -32,6 +32,7 @@ struct Timing {
 struct TimingOptions {
   double min_seconds = 1;  // of wall time, for all samples together; a sample begun is finished
   int min_samples = 5;
+  double max_seconds = 20;  // then no further sample is begun, whatever the minima say
 };
 
 /// Calls once to warm caches and page tables, then until both minima are met. Calls shorter than kMinSampleSeconds are timed several
