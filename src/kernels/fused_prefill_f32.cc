@@ -97,7 +97,7 @@ HWY_INLINE void AttendKeyBlock(const CallConstants& call, std::int64_t first_key
   for (int r = 0; r < kQueryRows; r += kLanes) {
     hn::Store(hn::Add(hn::Load(d, block.row_sum + r), hn::Load(d, block.block_sum + r)), d, block.row_sum + r);
   }
-  AddValues(keys, call.kv.v + first_key * call.kv.v_stride, call.kv.v_stride, call.kv.v_dim, block.acc);
+  AddValues(keys, call.kv.v + first_key * call.kv.v_stride, call.kv.v_stride, call.kv.v_dim, block);
 }
 
 std::int64_t Prefill(const KvHead& kv, const RowOptions& options, const QueryRow* rows, std::int64_t num_rows, void* memory) {

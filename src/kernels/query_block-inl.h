@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "hwy/contrib/math/math-inl.h"
 #include "src/kernels/finish_row.h"
 #include "src/kernels/kernels.h"
 #include "src/kernels/tile_config-inl.h"
@@ -38,8 +39,9 @@ struct QueryBlock {
   std::uint64_t saw_key;
   const QueryRow* rows;
   int num_rows, num_vectors;
-  float* q;    // [head_dim, kQueryRows], scaled
-  float* acc;  // [v_dim, kQueryRows]
+  float* q;         // [head_dim, kQueryRows], scaled
+  float* acc;       // [v_dim, kQueryRows]
+  bool acc_is_set;  // false until the first key block is written there
 };
 
 inline constexpr int kTiles = kKeyBlock / kKeyTile;
@@ -91,61 +93,80 @@ HWY_INLINE CallConstants MakeConstants(const KvHead& kv, const RowOptions& optio
 /// Takes up to kQueryRows rows. Masks and biases that hold one value for all keys are settled here.
 HWY_INLINE void BeginQueryBlock(const CallConstants& call, const QueryRow* rows, int num_rows, const float* zeros,
                                 QueryBlock& block) {
-  const DF d;
+  const RowOptions& options = call.options;
+  const std::int64_t kv_len = call.kv.kv_len;
+  const bool one_mask = options.has_mask && options.mask_key_stride == 0;
+  const bool one_bias = options.has_bias && options.bias_key_stride == 0;
   block.rows = rows;
   block.num_rows = num_rows;
   block.num_vectors = (num_rows + kLanes - 1) / kLanes;
   block.all_rows = ~std::uint64_t{0} >> (64 - num_rows);
   block.saw_key = 0;
-  block.min_begin = block.min_end = call.kv.kv_len;
-  block.max_begin = block.max_end = 0;
+  block.acc_is_set = false;
+  std::int64_t min_begin = kv_len, min_end = kv_len, max_begin = 0, max_end = 0;
   const float* q[kQueryRows];
-  for (int r = 0; r < kQueryRows; ++r) {
-    block.neg_ref[r] = block.row_sum[r] = 0.0f;
-    if (r >= num_rows) {
-      block.threshold[r] = kInf;
-      block.neg_slope[r] = 0.0f;
-      block.key_begin[r] = block.key_end[r] = 0;
-      q[r] = zeros;
-      continue;
-    }
+  for (int r = 0; r < num_rows; ++r) {
     const QueryRow& row = rows[r];
-    const bool masked_out = (call.options.has_mask && call.options.mask_key_stride == 0 && *row.mask == 0) ||
-                            (call.options.has_bias && call.options.bias_key_stride == 0 && *row.bias == -kInf);
+    const bool masked_out = (one_mask && *row.mask == 0) || (one_bias && *row.bias == -kInf);
+    const std::int64_t begin = row.key_begin;
+    const std::int64_t end = masked_out ? begin : row.key_end;
     q[r] = row.q;
-    block.threshold[r] = -kInf;
-    block.neg_slope[r] = call.options.has_alibi ? static_cast<float>(-kLog2E * row.alibi_slope) : 0.0f;
-    block.key_begin[r] = row.key_begin;
-    block.key_end[r] = masked_out ? row.key_begin : row.key_end;
-    if (block.key_begin[r] >= block.key_end[r]) {
-      block.max_begin = call.kv.kv_len;  // no key is seen by every row
+    block.neg_slope[r] = options.has_alibi ? static_cast<float>(-kLog2E * row.alibi_slope) : 0.0f;
+    block.key_begin[r] = begin;
+    block.key_end[r] = end;
+    if (begin >= end) {
+      max_begin = kv_len;  // no key is seen by every row
     } else {
-      block.min_begin = std::min(block.min_begin, block.key_begin[r]);
-      block.max_begin = std::max(block.max_begin, block.key_begin[r]);
-      block.min_end = std::min(block.min_end, block.key_end[r]);
-      block.max_end = std::max(block.max_end, block.key_end[r]);
+      min_begin = std::min(min_begin, begin);
+      max_begin = std::max(max_begin, begin);
+      min_end = std::min(min_end, end);
+      max_end = std::max(max_end, end);
     }
   }
+  for (int r = num_rows; r < kQueryRows; ++r) {
+    q[r] = zeros;
+    block.neg_slope[r] = 0.0f;
+    block.key_begin[r] = block.key_end[r] = 0;
+  }
+  block.min_begin = min_begin;
+  block.max_begin = max_begin;
+  block.min_end = min_end;
+  block.max_end = max_end;
+  for (int r = 0; r < kQueryRows; ++r) {
+    block.neg_ref[r] = block.row_sum[r] = 0.0f;
+    block.threshold[r] = r < num_rows ? -kInf : kInf;
+  }
   RowsToLanes(q, call.kv.head_dim, call.q_factor, block.q);
-  for (std::int64_t i = 0; i < call.kv.v_dim * kQueryRows; i += kLanes) hn::Store(hn::Zero(d), d, block.acc + i);
 }
 
 /// Writes context and lse; returns how many rows saw no key.
-HWY_INLINE std::int64_t FinishQueryBlock(const CallConstants& call, const QueryBlock& block) {
+HWY_INLINE std::int64_t FinishQueryBlock(const CallConstants& call, QueryBlock& block) {
+  const DF d;
   alignas(64) float factor[kQueryRows];
+  alignas(64) float lse[kQueryRows];
+  for (int r = 0; r < kQueryRows; r += kLanes) {
+    const VF sum = hn::Load(d, block.row_sum + r);
+    const MF none = hn::Eq(sum, hn::Zero(d));
+    // Log is defined for positive numbers; a NaN passes by it.
+    const VF log_sum = hn::IfThenElse(hn::Gt(sum, hn::Zero(d)), hn::Log(d, sum), sum);
+    const VF whole = hn::NegMulAdd(hn::Load(d, block.neg_ref + r), hn::Set(d, static_cast<float>(1 / kLog2E)), log_sum);
+    hn::Store(hn::IfThenElse(none, hn::Zero(d), hn::Div(hn::Set(d, 1.0f), sum)), d, factor + r);
+    hn::Store(hn::IfThenElse(none, hn::Set(d, -kInf), whole), d, lse + r);
+  }
   float* context[kQueryRows];
-  std::int64_t empty = 0;
   for (int r = 0; r < block.num_rows; ++r) {
     const QueryRow& row = block.rows[r];
-    const FinishedRow finished = FinishRow(-block.neg_ref[r], block.row_sum[r], row.sink);
-    factor[r] = finished.factor;
     context[r] = row.context;
-    if (row.lse != nullptr) *row.lse = finished.lse;
-    empty += (block.saw_key >> r & 1) == 0;
+    if (row.sink != -kInf) {
+      const FinishedRow finished = FinishRow(-block.neg_ref[r], block.row_sum[r], row.sink);
+      factor[r] = finished.factor;
+      lse[r] = finished.lse;
+    }
+    if (row.lse != nullptr) *row.lse = lse[r];
   }
-  for (int r = block.num_rows; r < kQueryRows; ++r) factor[r] = 0.0f;
+  if (!block.acc_is_set) std::fill_n(block.acc, call.kv.v_dim * kQueryRows, 0.0f);
   LanesToRows(block.acc, call.kv.v_dim, factor, context, block.num_rows);
-  return empty;
+  return block.num_rows - static_cast<int>(hwy::PopCount(block.saw_key & block.all_rows));
 }
 
 }  // namespace regard::internal::HWY_NAMESPACE

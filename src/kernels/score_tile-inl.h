@@ -44,17 +44,20 @@ HWY_NOINLINE inline void MoveReference(std::int64_t v_dim, int vector, float* sc
   if (hn::AllFalse(d, moves)) return;
   const VF new_neg_ref = hn::IfThenElse(moves, hn::Sub(neg_ref, largest), neg_ref);
   const VF delta = hn::Sub(neg_ref, new_neg_ref);
-  // A lane without a reference has summed nothing yet; its factor could be exp2(+1000).
-  const VF factor = hn::IfThenElse(hn::Eq(threshold, minus_inf), hn::Set(d, 1.0f), Exp2(hn::Neg(delta)));
   hn::Store(new_neg_ref, d, block.neg_ref + lane0);
   hn::Store(hn::IfThenElse(moves, hn::Set(d, kRescaleThreshold), threshold), d, block.threshold + lane0);
-  const auto scale = [&](float* values) HWY_ATTR { hn::Store(hn::Mul(hn::Load(d, values), factor), d, values); };
-  scale(block.row_sum + lane0);
-  scale(block.block_sum + lane0);
-  for (std::int64_t c = 0; c < v_dim; ++c) scale(block.acc + c * kQueryRows + lane0);
-  for (int tile = 0; tile < kTiles; ++tile) {
-    if (vector < keys.scored[tile].first || vector > keys.scored[tile].last) continue;
-    for (int j = 0; j < kKeyTile; ++j) scale(keys.weights + (tile * kKeyTile + j) * kQueryRows + lane0);
+  // A lane without a reference has summed nothing yet; its factor could be exp2(+1000).
+  const MF had_reference = hn::Gt(threshold, minus_inf);
+  if (!hn::AllFalse(d, hn::And(moves, had_reference))) {
+    const VF factor = hn::IfThenElse(had_reference, Exp2(hn::Neg(delta)), hn::Set(d, 1.0f));
+    const auto scale = [&](float* values) HWY_ATTR { hn::Store(hn::Mul(hn::Load(d, values), factor), d, values); };
+    scale(block.row_sum + lane0);
+    scale(block.block_sum + lane0);
+    for (std::int64_t c = 0; block.acc_is_set && c < v_dim; ++c) scale(block.acc + c * kQueryRows + lane0);
+    for (int tile = 0; tile < kTiles; ++tile) {
+      if (vector < keys.scored[tile].first || vector > keys.scored[tile].last) continue;
+      for (int j = 0; j < kKeyTile; ++j) scale(keys.weights + (tile * kKeyTile + j) * kQueryRows + lane0);
+    }
   }
   for (int j = 0; j < kKeyTile; ++j) {
     float* s = scores + j * kQueryRows + lane0;

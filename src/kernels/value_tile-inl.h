@@ -44,9 +44,9 @@ HWY_INLINE void AddSegment(const Segment& segment, const float* weights, const f
   }
 }
 
-/// kWhole: one segment on all vectors.
+/// kWhole: one segment on all vectors. is_set: out holds what earlier key blocks came to, rather than nothing.
 template <int NC, bool kWhole>
-HWY_NOINLINE void AddColumns(const KeyBlock& keys, const float* v, std::int64_t v_stride, float* HWY_RESTRICT out) {
+HWY_NOINLINE void AddColumns(const KeyBlock& keys, const float* v, std::int64_t v_stride, bool is_set, float* HWY_RESTRICT out) {
   const DF d;
   ColumnTile<NC> acc;
   REGARD_UNROLL for (int i = 0; i < kQueryVectors; ++i) { REGARD_UNROLL for (int c = 0; c < NC; ++c) acc[i][c] = hn::Zero(d); }
@@ -57,11 +57,15 @@ HWY_NOINLINE void AddColumns(const KeyBlock& keys, const float* v, std::int64_t 
   } else {
     for (int i = 0; i < keys.num_segments; ++i) AddSegment<NC>(keys.segments[i], keys.weights, v, v_stride, acc);
   }
-  REGARD_UNROLL for (int c = 0; c < NC; ++c) {
-    REGARD_UNROLL for (int i = 0; i < kQueryVectors; ++i) {
-      float* to = out + c * kQueryRows + i * kLanes;
-      hn::Store(hn::Add(hn::Load(d, to), acc[i][c]), d, to);
+  if (is_set) {
+    REGARD_UNROLL for (int c = 0; c < NC; ++c) {
+      REGARD_UNROLL for (int i = 0; i < kQueryVectors; ++i) {
+        acc[i][c] = hn::Add(hn::Load(d, out + c * kQueryRows + i * kLanes), acc[i][c]);
+      }
     }
+  }
+  REGARD_UNROLL for (int c = 0; c < NC; ++c) {
+    REGARD_UNROLL for (int i = 0; i < kQueryVectors; ++i) hn::Store(acc[i][c], d, out + c * kQueryRows + i * kLanes);
   }
 }
 
@@ -89,7 +93,7 @@ HWY_NOINLINE inline bool HasNonFinite(const KeyBlock& keys, const float* v, std:
 /// AddColumns lane by lane as visibility says, for blocks where some row must not touch a value that is not finite. The same
 /// operations in the same order, so that the lanes that need no care get the same bits.
 HWY_NOINLINE inline void AddColumnsWithCare(const KeyBlock& keys, const float* v, std::int64_t v_stride, std::int64_t v_dim,
-                                            float* out) {
+                                            bool is_set, float* out) {
   const DF d;
   const DU du;
   for (std::int64_t c = 0; c < v_dim; ++c) {
@@ -107,25 +111,29 @@ HWY_NOINLINE inline void AddColumnsWithCare(const KeyBlock& keys, const float* v
         }
       }
       float* to = out + c * kQueryRows + i * kLanes;
-      hn::Store(hn::Add(hn::Load(d, to), acc), d, to);
+      hn::Store(is_set ? hn::Add(hn::Load(d, to), acc) : acc, d, to);
     }
   }
 }
 
 /// v: the block's first value row.
-HWY_INLINE void AddValues(const KeyBlock& keys, const float* v, std::int64_t v_stride, std::int64_t v_dim, float* acc) {
-  if (!keys.all_seen && HasNonFinite(keys, v, v_stride, v_dim)) return AddColumnsWithCare(keys, v, v_stride, v_dim, acc);
+HWY_INLINE void AddValues(const KeyBlock& keys, const float* v, std::int64_t v_stride, std::int64_t v_dim, QueryBlock& block) {
+  const bool is_set = block.acc_is_set;
+  block.acc_is_set = true;
+  if (!keys.all_seen && HasNonFinite(keys, v, v_stride, v_dim)) {
+    return AddColumnsWithCare(keys, v, v_stride, v_dim, is_set, block.acc);
+  }
   const bool whole = keys.num_segments == 1 && keys.segments[0].first == 0 && keys.segments[0].last == kQueryVectors - 1;
   std::int64_t c = 0;
   for (; c + 4 <= v_dim; c += 4) {
-    float* out = acc + c * kQueryRows;
+    float* out = block.acc + c * kQueryRows;
     if (whole) {
-      AddColumns<4, true>(keys, v + c, v_stride, out);
+      AddColumns<4, true>(keys, v + c, v_stride, is_set, out);
     } else {
-      AddColumns<4, false>(keys, v + c, v_stride, out);
+      AddColumns<4, false>(keys, v + c, v_stride, is_set, out);
     }
   }
-  for (; c < v_dim; ++c) AddColumns<1, false>(keys, v + c, v_stride, acc + c * kQueryRows);
+  for (; c < v_dim; ++c) AddColumns<1, false>(keys, v + c, v_stride, is_set, block.acc + c * kQueryRows);
 }
 
 }  // namespace regard::internal::HWY_NAMESPACE

@@ -91,13 +91,13 @@ HWY_INLINE void TransposeBits(std::uint64_t* rows) {
 /// Words from intervals alone: a row toggles its bit where its interval begins and where it ends.
 HWY_INLINE void SetVisibleFromIntervals(const QueryBlock& block, std::int64_t first_key, int n, KeyBlock& keys) {
   std::uint64_t toggles[kKeyBlock + 1] = {};
-  for (int r = 0; r < block.num_rows; ++r) {
-    const std::int64_t begin = std::clamp<std::int64_t>(block.key_begin[r] - first_key, 0, n);
-    const std::int64_t end = std::clamp<std::int64_t>(block.key_end[r] - first_key, 0, n);
-    toggles[begin] ^= std::uint64_t{1} << r;
-    toggles[end] ^= std::uint64_t{1} << r;
+  const auto in_block = [&](std::int64_t key) { return std::clamp<std::int64_t>(key - first_key, 0, n); };
+  for (int r = 0; r < block.num_rows; ++r) toggles[in_block(block.key_end[r])] ^= std::uint64_t{1} << r;
+  std::uint64_t word = block.all_rows;
+  if (block.max_begin > first_key) {
+    word = 0;
+    for (int r = 0; r < block.num_rows; ++r) toggles[in_block(block.key_begin[r])] ^= std::uint64_t{1} << r;
   }
-  std::uint64_t word = 0;
   for (int k = 0; k < kKeyBlock; ++k) keys.visible[k] = word ^= toggles[k];
 }
 
@@ -119,7 +119,8 @@ HWY_NOINLINE inline bool SetVisibleFromMasks(const CallConstants& call, const Qu
     }
     KeyBits shown = unmasked;
     if (options.has_bias) {
-      shown &= StageBias(row.bias + first_key * options.bias_key_stride, options.bias_key_stride, n, keys.weights + r * kKeyBlock);
+      shown &=
+          StageBias(row.bias + first_key * options.bias_key_stride, options.bias_key_stride, n, keys.weights + r * kKeyBlock);
     }
     const auto in_block = [&](std::int64_t key) { return static_cast<int>(std::clamp<std::int64_t>(key - first_key, 0, n)); };
     const KeyBits interval = KeyBits::Range(in_block(block.key_begin[r]), in_block(block.key_end[r]));
