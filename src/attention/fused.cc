@@ -4,10 +4,9 @@
 #include <atomic>
 #include <limits>
 
+#include "attention/kernel_inputs.h"
 #include "core/attention_state.h"
-#include "core/operand.h"
 #include "core/parallel_for.h"
-#include "core/row_keys.h"
 #include "core/scratch.h"
 
 namespace regard::internal {
@@ -47,22 +46,14 @@ struct RowBlocks {
 
 // Where everything lies in the workspace; see ScratchLayout.
 struct FusedLayout {
-  std::size_t row_keys, q, k, v, bias;                       // shared, written before the tasks start
+  KernelInputsLayout inputs;                                 // shared, written before the tasks start
   std::size_t state_ref, state_sum, state_acc, state_saw;    // decode: [batch, kv_heads, splits, kMinPrefillRows]
   std::size_t rows, row_context, row_lse, kernel;            // per thread
   std::int64_t kernel_bytes = 0;                             // of one thread
-  std::size_t total = 0;
-  bool too_large = false;
 
-  // Lengths are the capacity's or the run's; the element types and which options exist are the same for both.
-  FusedLayout(const PlanShape& s, std::int64_t bias_count, const KernelTable& kernels, int threads) {
+  FusedLayout(const PlanShape& s, std::int64_t bias_count, const KernelTable& kernels, int threads, ScratchLayout& layout)
+      : inputs(s, bias_count, layout) {
     const std::int64_t group_size = s.heads / s.kv_heads;
-    ScratchLayout layout;
-    row_keys = layout.Add<RowKeys>(SaturatingProduct(s.batch, s.q_len));
-    q = layout.Add<float>(OperandCopySize(s.q_dtype, s.strided_dim, s.batch, s.heads, s.q_len, s.head_dim));
-    k = layout.Add<float>(OperandCopySize(s.k_dtype, s.strided_dim, s.batch, s.kv_heads, s.kv_len, s.head_dim));
-    v = layout.Add<float>(OperandCopySize(s.v_dtype, s.strided_dim, s.batch, s.kv_heads, s.kv_len, s.v_dim));
-    bias = layout.Add<float>(bias_count);
     // A run may be shorter than the capacity, so the decode kernel needs room whenever one query a head would use it.
     const bool may_decode = s.q_len > 0 && !UsesPrefill(1, group_size);
     const std::int64_t states =
@@ -78,34 +69,15 @@ struct FusedLayout {
     kernel_bytes = static_cast<std::int64_t>(std::max(kernels.prefill_scratch_bytes(s.head_dim, s.v_dim), kernels.decode_scratch_bytes(s.head_dim, s.v_dim)));
     kernel_bytes = CeilDiv(kernel_bytes, ScratchLayout::kAlignment) * static_cast<std::int64_t>(ScratchLayout::kAlignment);
     kernel = layout.Add<std::byte>(SaturatingProduct(threads, kernel_bytes));
-    total = layout.total();
-    too_large = layout.too_large();
   }
 };
 
 // One run with everything its tasks need at hand.
 class FusedRun {
  public:
-  FusedRun(const Problem& problem, const KernelTable& kernels, const ExecOptions& exec, int threads, std::byte* workspace, Results* results)
-      : p_(problem), kernels_(kernels), exec_(exec), threads_(threads), results_(*results), layout_(ShapeOf(problem), BiasCount(problem), kernels, threads),
-        workspace_(workspace) {
-    RowKeys* const row_keys = At<RowKeys>(layout_.row_keys);
-    ComputeRowKeys(p_, row_keys);
-    row_keys_ = row_keys;
-    const std::int64_t q_dims[4] = {p_.batch, p_.heads, p_.q_len, p_.head_dim}, k_dims[4] = {p_.batch, p_.kv_heads, p_.kv_len, p_.head_dim},
-                       v_dims[4] = {p_.batch, p_.kv_heads, p_.kv_len, p_.v_dim};
-    q_ = MakeFloatOperand(p_.q, q_dims, At<float>(layout_.q), threads);
-    k_ = MakeFloatOperand(p_.k, k_dims, At<float>(layout_.k), threads);
-    v_ = MakeFloatOperand(p_.v, v_dims, At<float>(layout_.v), threads);
-    BindBias();
-    options_ = {p_.scale,
-                p_.soft_cap,
-                p_.mask.data != nullptr ? p_.mask.stride[3] : 0,
-                bias_key_stride_,
-                p_.mask.data != nullptr,
-                p_.bias.data != nullptr,
-                p_.alibi_slopes.data != nullptr};
-  }
+  FusedRun(const KernelInputs& inputs, const KernelTable& kernels, const ExecOptions& exec, int threads, const FusedLayout& layout, std::byte* workspace,
+           Results* results)
+      : p_(inputs.problem()), inputs_(inputs), kernels_(kernels), exec_(exec), threads_(threads), results_(*results), layout_(layout), workspace_(workspace) {}
 
   void Run() {
     if (p_.batch == 0 || p_.q_len == 0) return;
@@ -117,70 +89,11 @@ class FusedRun {
   }
 
  private:
-  static PlanShape ShapeOf(const Problem& p) {
-    return {p.batch,   p.heads,   p.kv_heads,   p.q_len,      p.kv_len,     p.head_dim,
-            p.v_dim,   p.q.dtype, p.k.dtype,    p.v.dtype,
-            !IsFloatOperand({p.q.data, DType::kF32, {0, 0, 0, p.q.stride[3]}}, p.head_dim) ||
-                !IsFloatOperand({p.k.data, DType::kF32, {0, 0, 0, p.k.stride[3]}}, p.head_dim) ||
-                !IsFloatOperand({p.v.data, DType::kF32, {0, 0, 0, p.v.stride[3]}}, p.v_dim)};
-  }
-
-  // A bias of another element type is copied as it is broadcast: repeated axes keep length 1.
-  static void BiasDims(const Problem& p, std::int64_t dims[4]) {
-    const std::int64_t full[4] = {p.batch, p.heads, p.q_len, p.kv_len};
-    for (int axis = 0; axis < 4; ++axis) dims[axis] = p.bias.stride[axis] == 0 ? std::min<std::int64_t>(full[axis], 1) : full[axis];
-  }
-  static std::int64_t BiasCount(const Problem& p) {
-    if (p.bias.data == nullptr || p.bias.dtype == DType::kF32) return 0;
-    std::int64_t dims[4];
-    BiasDims(p, dims);
-    return dims[0] * dims[1] * dims[2] * dims[3];
-  }
-  void BindBias() {
-    if (p_.bias.data == nullptr) return;
-    if (p_.bias.dtype == DType::kF32) {
-      bias_ = {static_cast<const float*>(p_.bias.data), {p_.bias.stride[0], p_.bias.stride[1], p_.bias.stride[2], 1}};
-      bias_key_stride_ = p_.bias.stride[3];
-      return;
-    }
-    std::int64_t dims[4];
-    BiasDims(p_, dims);
-    bias_ = MakeFloatOperand(p_.bias, dims, At<float>(layout_.bias), threads_);
-    for (int axis = 0; axis < 3; ++axis) {
-      if (p_.bias.stride[axis] == 0) bias_.stride[axis] = 0;
-    }
-    bias_key_stride_ = p_.bias.stride[3] == 0 ? 0 : 1;
-  }
-
   template <typename T>
   T* At(std::size_t offset) const {
     return reinterpret_cast<T*>(workspace_ + offset);
   }
   void* KernelScratch(int thread) const { return workspace_ + layout_.kernel + static_cast<std::size_t>(thread * layout_.kernel_bytes); }
-
-  KvHead Keys(std::int64_t b, std::int64_t kv_head) const {
-    return {k_.Row(b, kv_head, 0), k_.stride[2], v_.Row(b, kv_head, 0), v_.stride[2], p_.kv_len, p_.head_dim, p_.v_dim};
-  }
-
-  float Sink(std::int64_t h) const {
-    return p_.sinks.data == nullptr ? -kInfinity : static_cast<float>(LoadDouble(p_.sinks.data, p_.sinks.dtype, h * p_.sinks.stride[1]));
-  }
-
-  QueryRow Row(std::int64_t b, std::int64_t h, std::int64_t i) const {
-    const RowKeys& keys = row_keys_[b * p_.q_len + i];
-    QueryRow row{};
-    row.q = q_.Row(b, h, i);
-    row.key_begin = keys.begin;
-    row.key_end = keys.end;
-    row.position = keys.position;
-    row.sink = Sink(h);
-    if (options_.has_alibi) {
-      row.alibi_slope = static_cast<float>(LoadDouble(p_.alibi_slopes.data, p_.alibi_slopes.dtype, h * p_.alibi_slopes.stride[1]));
-    }
-    if (options_.has_mask) row.mask = static_cast<const std::uint8_t*>(p_.mask.data) + p_.mask.Offset(b, h, i, 0);
-    if (options_.has_bias) row.bias = bias_.Row(b, h, i);
-    return row;
-  }
 
   // The kernels write f32 rows; results of another type or stride go through a row of scratch.
   bool WritesContextInPlace() const {
@@ -230,10 +143,10 @@ class FusedRun {
     float* const lse = At<float>(layout_.row_lse) + thread * rows_per_thread;
     for (std::int64_t r = 0; r < num_rows; ++r) {
       const std::int64_t h = kv_head * p_.group_size + (first_row + r) / p_.q_len, i = (first_row + r) % p_.q_len;
-      rows[r] = Row(b, h, i);
+      rows[r] = inputs_.Row(b, h, i);
       Aim(&rows[r], b, h, i, context + r * p_.v_dim, lse + r);
     }
-    const std::int64_t empty = kernels_.prefill(Keys(b, kv_head), options_, rows, num_rows, KernelScratch(thread));
+    const std::int64_t empty = kernels_.prefill(inputs_.Head(b, kv_head), inputs_.options(), rows, num_rows, KernelScratch(thread));
     for (std::int64_t r = 0; r < num_rows; ++r) {
       Store(rows[r], b, kv_head * p_.group_size + (first_row + r) / p_.q_len, (first_row + r) % p_.q_len);
     }
@@ -254,9 +167,9 @@ class FusedRun {
       if (control.ShouldStop()) return;
       const std::int64_t stream = task / splits, split = task % splits, b = stream / p_.kv_heads, kv_head = stream % p_.kv_heads;
       QueryRow rows[kMinPrefillRows];
-      for (std::int64_t r = 0; r < num_rows; ++r) rows[r] = Row(b, kv_head * p_.group_size + r / p_.q_len, r % p_.q_len);
+      for (std::int64_t r = 0; r < num_rows; ++r) rows[r] = inputs_.Row(b, kv_head * p_.group_size + r / p_.q_len, r % p_.q_len);
       const std::int64_t state = task * num_rows;
-      kernels_.decode(Keys(b, kv_head), options_, rows, num_rows, split * kKeysPerSplit, std::min(p_.kv_len, (split + 1) * kKeysPerSplit), refs + state,
+      kernels_.decode(inputs_.Head(b, kv_head), inputs_.options(), rows, num_rows, split * kKeysPerSplit, std::min(p_.kv_len, (split + 1) * kKeysPerSplit), refs + state,
                       sums + state, accs + state * p_.v_dim, p_.v_dim, saws + state, KernelScratch(thread));
       control.TaskDone();
     });
@@ -281,7 +194,7 @@ class FusedRun {
   }
 
   void FinishRow(const AttentionState& state, std::int64_t b, std::int64_t h, std::int64_t i) const {
-    Finished finished = Finish(state, Sink(h));
+    Finished finished = Finish(state, inputs_.Sink(h));
     if (results_.context.data != nullptr) {
       for (std::int64_t d = 0; d < p_.v_dim; ++d) {
         StoreDouble(results_.context.data, results_.context.dtype, results_.context.Offset(b, h, i, d), state.acc[d] * finished.factor);
@@ -291,16 +204,13 @@ class FusedRun {
   }
 
   const Problem& p_;
+  const KernelInputs& inputs_;
   const KernelTable& kernels_;
   const ExecOptions& exec_;
   int threads_;
   Results& results_;
-  FusedLayout layout_;
+  const FusedLayout& layout_;
   std::byte* workspace_;
-  const RowKeys* row_keys_ = nullptr;
-  FloatOperand q_, k_, v_, bias_;
-  std::int64_t bias_key_stride_ = 0;
-  RowOptions options_{};
 };
 
 }  // namespace
@@ -314,21 +224,17 @@ std::string KernelChoice(std::int64_t q_len, std::int64_t group_size) {
 }
 
 std::size_t FusedWorkspaceBytes(const PlanShape& capacity, const AttentionParams& params, const KernelTable& kernels, int threads) {
-  std::int64_t bias_count = 0;
-  if (params.bias && params.bias.dtype() != DType::kF32) {
-    bias_count = 1;
-    const std::int64_t full[4] = {capacity.batch, capacity.heads, capacity.q_len, capacity.kv_len};
-    for (int axis = 0; axis < params.bias.rank() && axis < 4; ++axis) {
-      if (params.bias.dim(-1 - axis) != 1) bias_count = SaturatingProduct(bias_count, full[3 - axis]);
-    }
-  }
-  const FusedLayout layout(capacity, bias_count, kernels, threads);
-  return layout.too_large ? std::numeric_limits<std::size_t>::max() : layout.total;
+  ScratchLayout layout;
+  const FusedLayout fused(capacity, KernelInputsLayout::BiasCount(capacity, params), kernels, threads, layout);
+  return layout.too_large() ? std::numeric_limits<std::size_t>::max() : layout.total();
 }
 
 void RunFused(const Problem& problem, const KernelTable& kernels, const ExecOptions& exec, int threads, std::byte* workspace,
               Results* results) noexcept {
-  FusedRun(problem, kernels, exec, threads, workspace, results).Run();
+  ScratchLayout layout;
+  const FusedLayout fused(KernelInputsLayout::ShapeOf(problem), KernelInputsLayout::BiasCount(problem), kernels, threads, layout);
+  const KernelInputs inputs(problem, fused.inputs, workspace, threads);
+  FusedRun(inputs, kernels, exec, threads, fused, workspace, results).Run();
 }
 
 }  // namespace regard::internal

@@ -1,0 +1,125 @@
+#include "attention/kernel_inputs.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace regard::internal {
+namespace {
+
+// A bias of another element type is copied as it is broadcast: repeated axes keep length 1.
+void BiasDims(const Problem& p, std::int64_t dims[4]) {
+  const std::int64_t full[4] = {p.batch, p.heads, p.q_len, p.kv_len};
+  for (int axis = 0; axis < 4; ++axis) {
+    dims[axis] = p.bias.stride[axis] == 0 ? std::min<std::int64_t>(full[axis], 1) : full[axis];
+  }
+}
+
+bool Strided(const View4& view, std::int64_t last_dim) {
+  return !IsFloatOperand({view.data, DType::kF32, {0, 0, 0, view.stride[3]}}, last_dim);
+}
+
+}  // namespace
+
+KernelInputsLayout::KernelInputsLayout(const PlanShape& s, std::int64_t bias_count, ScratchLayout& layout) {
+  row_keys = layout.Add<RowKeys>(SaturatingProduct(s.batch, s.q_len));
+  q = layout.Add<float>(OperandCopySize(s.q_dtype, s.strided_dim, s.batch, s.heads, s.q_len, s.head_dim));
+  k = layout.Add<float>(OperandCopySize(s.k_dtype, s.strided_dim, s.batch, s.kv_heads, s.kv_len, s.head_dim));
+  v = layout.Add<float>(OperandCopySize(s.v_dtype, s.strided_dim, s.batch, s.kv_heads, s.kv_len, s.v_dim));
+  bias = layout.Add<float>(bias_count);
+}
+
+std::int64_t KernelInputsLayout::BiasCount(const PlanShape& capacity, const AttentionParams& params) {
+  if (!params.bias || params.bias.dtype() == DType::kF32) return 0;
+  const std::int64_t full[4] = {capacity.batch, capacity.heads, capacity.q_len, capacity.kv_len};
+  std::int64_t count = 1;
+  for (int axis = 0; axis < params.bias.rank() && axis < 4; ++axis) {
+    if (params.bias.dim(-1 - axis) != 1) count = SaturatingProduct(count, full[3 - axis]);
+  }
+  return count;
+}
+
+std::int64_t KernelInputsLayout::BiasCount(const Problem& p) {
+  if (p.bias.data == nullptr || p.bias.dtype == DType::kF32) return 0;
+  std::int64_t dims[4];
+  BiasDims(p, dims);
+  return dims[0] * dims[1] * dims[2] * dims[3];
+}
+
+PlanShape KernelInputsLayout::ShapeOf(const Problem& p) {
+  return {p.batch,
+          p.heads,
+          p.kv_heads,
+          p.q_len,
+          p.kv_len,
+          p.head_dim,
+          p.v_dim,
+          p.q.dtype,
+          p.k.dtype,
+          p.v.dtype,
+          Strided(p.q, p.head_dim) || Strided(p.k, p.head_dim) || Strided(p.v, p.v_dim)};
+}
+
+KernelInputs::KernelInputs(const Problem& problem, const KernelInputsLayout& layout, std::byte* workspace, int threads,
+                           Values values)
+    : p_(problem) {
+  const auto at = [workspace](std::size_t offset) { return reinterpret_cast<float*>(workspace + offset); };
+  RowKeys* const row_keys = reinterpret_cast<RowKeys*>(workspace + layout.row_keys);
+  ComputeRowKeys(p_, row_keys);
+  row_keys_ = row_keys;
+  const std::int64_t q_dims[4] = {p_.batch, p_.heads, p_.q_len, p_.head_dim};
+  const std::int64_t k_dims[4] = {p_.batch, p_.kv_heads, p_.kv_len, p_.head_dim};
+  const std::int64_t v_dims[4] = {p_.batch, p_.kv_heads, p_.kv_len, p_.v_dim};
+  q_ = MakeFloatOperand(p_.q, q_dims, at(layout.q), threads);
+  k_ = MakeFloatOperand(p_.k, k_dims, at(layout.k), threads);
+  if (values == Values::kUsed) v_ = MakeFloatOperand(p_.v, v_dims, at(layout.v), threads);
+  if (p_.bias.data != nullptr) BindBias(at(layout.bias), threads);
+  options_ = {p_.scale,
+              p_.soft_cap,
+              p_.mask.data != nullptr ? p_.mask.stride[3] : 0,
+              bias_key_stride_,
+              p_.mask.data != nullptr,
+              p_.bias.data != nullptr,
+              p_.alibi_slopes.data != nullptr};
+}
+
+void KernelInputs::BindBias(float* copy, int threads) {
+  if (p_.bias.dtype == DType::kF32) {
+    bias_ = {static_cast<const float*>(p_.bias.data), {p_.bias.stride[0], p_.bias.stride[1], p_.bias.stride[2], 1}};
+    bias_key_stride_ = p_.bias.stride[3];
+    return;
+  }
+  std::int64_t dims[4];
+  BiasDims(p_, dims);
+  bias_ = MakeFloatOperand(p_.bias, dims, copy, threads);
+  for (int axis = 0; axis < 3; ++axis) {
+    if (p_.bias.stride[axis] == 0) bias_.stride[axis] = 0;
+  }
+  bias_key_stride_ = p_.bias.stride[3] == 0 ? 0 : 1;
+}
+
+KvHead KernelInputs::Head(std::int64_t b, std::int64_t kv_head) const {
+  return {k_.Row(b, kv_head, 0), k_.stride[2], v_.Row(b, kv_head, 0), v_.stride[2], p_.kv_len, p_.head_dim, p_.v_dim};
+}
+
+float KernelInputs::Sink(std::int64_t h) const {
+  if (p_.sinks.data == nullptr) return -std::numeric_limits<float>::infinity();
+  return static_cast<float>(LoadDouble(p_.sinks.data, p_.sinks.dtype, h * p_.sinks.stride[1]));
+}
+
+QueryRow KernelInputs::Row(std::int64_t b, std::int64_t h, std::int64_t i) const {
+  const RowKeys& keys = Keys(b, i);
+  QueryRow row{};
+  row.q = q_.Row(b, h, i);
+  row.key_begin = keys.begin;
+  row.key_end = keys.end;
+  row.position = keys.position;
+  row.sink = Sink(h);
+  if (options_.has_alibi) {
+    row.alibi_slope = static_cast<float>(LoadDouble(p_.alibi_slopes.data, p_.alibi_slopes.dtype, h * p_.alibi_slopes.stride[1]));
+  }
+  if (options_.has_mask) row.mask = static_cast<const std::uint8_t*>(p_.mask.data) + p_.mask.Offset(b, h, i, 0);
+  if (options_.has_bias) row.bias = bias_.Row(b, h, i);
+  return row;
+}
+
+}  // namespace regard::internal
