@@ -198,8 +198,8 @@ fault("F03")(lambda p: attend(p, scale=np.sqrt(p.d)))
 fault("F04", also=["F05"], G=2)(lambda p: attend(p, scale=1 / np.sqrt(p.d * p.H)))
 fault("F04", also=["F05"], d=6)(lambda p: attend(p, scale=1 / np.sqrt(64)))
 fault("F05", also=["F04"])(lambda p: attend(p, scale=0.0))
-fault("F05", also=["F04"])(lambda p: attend(p, scale=0.5))
-fault("F05", also=["F04", "F87"])(lambda p: attend(p, scale=float(p.rng.uniform(0.05, 0.9))))
+fault("F05", also=["F04"], d=16)(lambda p: attend(p, scale=0.5))
+fault("F05", also=["F04", "F87"])(lambda p: attend(p, scale=p.scale * float(p.rng.choice([p.rng.uniform(0.2, 0.8), p.rng.uniform(1.25, 3)]))))
 
 
 @fault("F06", Tk=33)
@@ -413,7 +413,8 @@ def overflowing(limit, subtracted=0.0):
         with np.errstate(all="ignore"):
             x = m - subtracted
             e = np.where(x > limit, INF, np.exp(np.minimum(x, 700)))
-            return e / e.sum(-1, keepdims=True)
+            total = e.sum(-1, keepdims=True)
+            return e / np.where(total > np.exp(limit), INF, total)
 
     return norm
 
@@ -604,7 +605,7 @@ def permuted(p):
 PAIR_PARTS = {
     "F01": ({}, lambda p: {"scale": 1}),
     "F02": ({}, lambda p: {"scale": 1 / p.d}),
-    "F05": ({}, lambda p: {"scale": 0.5}),
+    "F05": ({"d": 16}, lambda p: {"scale": 0.5}),
     "F35": ({"causal": True}, lambda p: {"see": visible(p, causal=False)}),
     "F38": ({"causal": True}, lambda p: {"see": visible(p, shift=1)}),
     "F16": ({"G": 2, "group": 2}, lambda p: {"k": np.tile(p.k, (1, 2, 1, 1)).astype(float), "v": np.tile(p.v, (1, 2, 1, 1)).astype(float)}),
@@ -713,6 +714,17 @@ def write(out, cases, name, p, result, ids, dtype, tensors):
     cases.append({"name": name, "ids": ids, "dtype": dtype, "tensors": list(tensors)})
 
 
+def differs(p, want, wrong):
+    """Whether a fault shows at all in this problem: more than 2 % somewhere beyond what bf16 could do."""
+    if want.get("inputs_only") or "G" in want and want.get("observe"):
+        return True
+    right = attend(p)["context"]
+    if np.isnan(right).all():
+        return True
+    size = np.nanmax(np.abs(right))
+    return bool((np.isnan(right) != np.isnan(wrong["context"])).any() or np.nanmax(np.abs(right - wrong["context"])) > 0.05 * size)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=pathlib.Path)
@@ -729,9 +741,12 @@ def main():
         for n in range(args.count):
             rng = np.random.default_rng([args.seed, int(fault_id[1:]), n])
             want, make, also = FAULTS[fault_id][n % len(FAULTS[fault_id])]
-            p = Problem(rng, **want)
-            with np.errstate(all="ignore"):
-                result = make(p)
+            for _ in range(20):
+                p = Problem(rng, **want)
+                with np.errstate(all="ignore"):
+                    result = make(p)
+                    if differs(p, want, result):
+                        break
             tensors = {"weights": ["context", "weights"], "projected": ["projected"]}.get(want.get("observe"), ["context"] if n % 2 == 0 or "weights" not in result else ["context", "weights"])
             write(args.out, cases, f"{fault_id}_{n}", p, result, [fault_id, *also], ["f32", "bf16", "f16"][n // 2 % 3], tensors)
     rng = np.random.default_rng([args.seed, 1])

@@ -111,14 +111,13 @@ void Summarise(const Case& c, Diagnosis* d) {
 
 // What explains the misfit, best first; empty when rounding does, or nothing.
 std::vector<Candidate> Search(const Case& c, const DiagnoseOptions& options, bool rounding_explains) {
-  std::vector<Candidate> found = internal::FindInconsistencies(c);
-  if (!found.empty() && !rounding_explains) return found;
   const Proposals proposals = internal::ProposeAll(c);
-  found = internal::SearchSingles(c, proposals, Closeness::kTight);
+  std::vector<Candidate> found = internal::SearchSingles(c, proposals, Closeness::kTight);
   if (rounding_explains) {
-    std::erase_if(found, [](const Candidate& candidate) { return candidate.complexity >= 2 || candidate.evidence < kNeededEvidence * (1 + candidate.complexity); });
+    std::erase_if(found, [](const Candidate& candidate) { return candidate.complexity >= 2 || !candidate.scope.empty() || candidate.evidence < kNeededEvidence * (1 + candidate.complexity); });
     return found;
   }
+  if (found.empty()) found = internal::FindInconsistencies(c);
   if (found.empty() && options.pairs) found = internal::SearchPairs(c, proposals, Closeness::kTight);
   if (found.empty()) found = internal::SearchSingles(c, proposals, Closeness::kLoose);
   if (found.empty() && options.pairs) found = internal::SearchPairs(c, proposals, Closeness::kLoose);

@@ -34,7 +34,7 @@ struct Hypothesis {
   std::function<void(Variant&)> edit;
   std::vector<ExplanationParam> params;
   /// What a constant cost: of two that fit alike, the one with the lower number is the simpler explanation. Named constants are 0,
-  /// enumerated ones 1, solved ones 2.
+  /// enumerated ones 1, solved ones 2, several solved ones 3; −1 where the inputs themselves (a NaN) point to the mistake.
   int complexity = 0;
 };
 
@@ -70,6 +70,7 @@ struct Fault {
   const char* advice;     // what to change
   void (*propose)(const Case&, Proposals&);  // null: found by evidence (evidence.cc), not by an edit
   bool is_variant = false;                   // a legal other convention, not a mistake
+  bool whole_heads = false;                  // one row takes all rows of its head: costly, so paired with named faults only
 };
 
 std::span<const Fault> ScaleFaults();

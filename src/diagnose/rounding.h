@@ -3,12 +3,13 @@
 // Model: every product, sum and stored intermediate of the computation rounds with unit roundoff u; the result is then stored in the
 // observed element type, with its own roundoff. For one row, with n keys and d dimensions,
 //
-//     δ(u) = u·((2 + √d)·A + 4·S)          error of a masked score: A = |scale|·‖q‖·max‖k‖ ≥ |scale|·Σ|q·k|, S = largest |masked score|
-//     ρ(u) = exp(2δ) − 1 + u·(8 + 4√n)     relative error of a weight: score and maximum err by δ each, then exp, sum and quotient
+//     δ(u) = c·u·((1 + √d/4)·A + S)          error of a masked score: A = |scale|·‖q‖·max‖k‖ ≥ |scale|·Σ|q·k|, S = largest |masked score|
+//     ρ(u) = exp(2δ) − 1 + c·u·(4 + 2√n)     relative error of a weight: score and maximum err by δ each, then exp, sum and quotient
 //
-// Sums of n terms are taken to err like √n, not n: rounding errors are not all of one sign (Higham and Mary 2019). Then
+// Sums of n terms are taken to err like √n, not n: rounding errors are not all of one sign (Higham and Mary 2019). c is 4 for f32, where
+// a wide bound still is far below any mistake, and 1 for lower precisions, where it is not. Then
 //
-//     scores         δ(u)                      lse      δ(u) + u·(8 + 4√n)·(1 + |lse|)
+//     scores         δ(u)                      lse      δ(u) + c·u·(4 + 2√n)
 //     weights        w·ρ(u)                    context  Σ|w·v|·ρ(u), and never more than |context| + max|v|
 //
 // A result within these bounds for f32 and the storage type is a match. Low precision is told from a mistake by the same bounds with that
@@ -31,6 +32,9 @@ struct StorageRoundoff {
   double relative, absolute, largest;
 };
 StorageRoundoff RoundoffOf(DType dtype);
+
+/// ρ of f32 at most: a mistake that makes scores of 10⁶ must not fit everything because f32 would blur it.
+inline constexpr double kWidestMatch = 0.02;
 
 /// The part of its bound that rounding fills in the root mean square, at most. Measured over the correct outputs of
 /// tests/diagnose: below 0.3, also where sums are taken one by one in f16.

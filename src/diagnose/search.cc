@@ -22,6 +22,7 @@ constexpr double kLooseImprovement = 0.25;
 
 // Multiplications that all pairs together may cost, about twenty seconds on one core.
 constexpr double kPairBudget = 3e10;
+constexpr double kSolvingPrice = 120;  // evaluations that solving for a constant takes
 constexpr std::size_t kPairVariationsPerFault = 32;
 
 bool RowFits(const Fit& fit, Closeness closeness, int precision) {
@@ -37,6 +38,12 @@ int LoosePrecision(const Case& c) {
   return 0;
 }
 
+// Cells of a row hang together, and a row with two large scores has few outcomes: it proves no more than this, in nats.
+constexpr double kMostEvidenceOfRow = 2;
+
+// A first look at so many dimensions of the context rejects nearly everything at a tenth of the price.
+constexpr std::int64_t kFirstLook = 8, kAllDims = std::int64_t{1} << 30;
+
 class Prober {
  public:
   Prober(const Case& c, Closeness closeness) : case_(c), closeness_(closeness), precision_(closeness == Closeness::kLoose ? LoosePrecision(c) : 0) {}
@@ -46,6 +53,12 @@ class Prober {
   // Whether a variant fits every wrong probe.
   bool Fits(const Variant& v, RowState* state) const {
     double squares = 0, base = 0;
+    if (!case_.wrong_rows().empty()) {
+      state->max_dims = kFirstLook;
+      const Fit fit = case_.Compare(v, case_.wrong_rows()[0], state);
+      state->max_dims = kAllDims;
+      if (fit.cells == 0 || !RowFits(fit, closeness_, precision_)) return false;
+    }
     for (std::size_t n = 0; n < case_.wrong_rows().size(); ++n) {
       const Fit fit = case_.Compare(v, case_.wrong_rows()[n], state);
       if (fit.cells == 0 || !RowFits(fit, closeness_, precision_)) {
@@ -60,13 +73,15 @@ class Prober {
     return !case_.wrong_rows().empty();
   }
 
-  // Σ squared differences over the first probes; what constants are solved with.
+  // Σ (difference / bound)² over the first probes; what constants are solved with.
   double Misfit(const Variant& v, std::size_t rows, RowState* state) const {
     double sum = 0;
+    state->max_dims = rows < case_.wrong_rows().size() ? kFirstLook : kAllDims;
     for (std::size_t n = 0; n < std::min(rows, case_.wrong_rows().size()); ++n) {
       const Fit fit = case_.Compare(v, case_.wrong_rows()[n], state);
-      sum += std::isinf(fit.largest) || fit.cells == 0 ? 1e30 : fit.absolute_squares;
+      sum += std::isinf(fit.largest) || fit.cells == 0 || std::isinf(fit.worst[0]) ? 1e30 : fit.squares[0];
     }
+    state->max_dims = kAllDims;
     return sum;
   }
 
@@ -82,17 +97,38 @@ class Prober {
   int precision_;
 };
 
+// Where a function of one valley between low and high is least. The valley of a sum of squares is known to about the square root of the
+// rounding unit.
+template <typename Function>
+double GoldenSection(const Function& f, double low, double high) {
+  constexpr double kGolden = 0.6180339887498949;
+  double a = high - kGolden * (high - low), b = low + kGolden * (high - low), at_a = f(a), at_b = f(b);
+  for (int step = 0; step < 60 && std::fabs(high - low) > 1e-9 * std::fabs(low + high); ++step) {
+    if (at_a < at_b) {
+      high = b, b = a, at_b = at_a, a = high - kGolden * (high - low), at_a = f(a);
+    } else {
+      low = a, a = b, at_a = at_b, b = low + kGolden * (high - low), at_b = f(b);
+    }
+  }
+  return at_a < at_b ? a : b;
+}
+
+constexpr std::size_t kAllProbes = 1000;
+
+// A constant whose differences exceed their bounds by more than this, in the root mean square, is not worth more digits.
+constexpr double kPromising = 30;
+
 // The constant of a family that fits best, on top of what `base` already is; NaN if none comes near.
 double SolveConstant(const Prober& prober, const Family& family, const Variant& base, std::size_t rows, int refinements, RowState* state) {
-  const auto misfit = [&](double constant) {
+  const auto misfit = [&](double constant, std::size_t num_rows) {
     Variant v = base;
     v.memo = std::make_shared<std::map<std::pair<std::int64_t, std::int64_t>, std::vector<double>>>();
     family.edit(v, constant);
-    return prober.Misfit(v, rows, state);
+    return prober.Misfit(v, num_rows, state);
   };
   const std::vector<double>& starts = family.starts;
   std::vector<std::pair<double, std::size_t>> ranked;
-  for (std::size_t n = 0; n < starts.size(); ++n) ranked.push_back({misfit(starts[n]), n});
+  for (std::size_t n = 0; n < starts.size(); ++n) ranked.push_back({misfit(starts[n], rows), n});
   std::vector<double> values;
   for (const auto& [value, n] : ranked) values.push_back(value);
   std::sort(ranked.begin(), ranked.end());
@@ -102,21 +138,15 @@ double SolveConstant(const Prober& prober, const Family& family, const Variant& 
     const bool is_valley = (n == 0 || values[n - 1] >= value) && (n + 1 == starts.size() || values[n + 1] >= value);
     if (!is_valley) continue;
     if (refined++ == refinements || value >= 1e30) break;
-    double low = starts[n == 0 ? 0 : n - 1], high = starts[std::min(n + 1, starts.size() - 1)];
-    // Golden section; the valley of a sum of squares is known to about the square root of the rounding unit.
-    constexpr double kGolden = 0.6180339887498949;
-    double a = high - kGolden * (high - low), b = low + kGolden * (high - low), at_a = misfit(a), at_b = misfit(b);
-    for (int step = 0; step < 60 && std::fabs(high - low) > 1e-9 * std::fabs(low + high); ++step) {
-      if (at_a < at_b) {
-        high = b, b = a, at_b = at_a, a = high - kGolden * (high - low), at_a = misfit(a);
-      } else {
-        low = a, a = b, at_a = at_b, b = low + kGolden * (high - low), at_b = misfit(b);
-      }
-    }
-    const double found = at_a < at_b ? a : b, found_misfit = std::min(at_a, at_b);
-    if (found_misfit < least) least = found_misfit, best = found;
+    const auto few = [&](double constant) { return misfit(constant, rows); };
+    const double found = GoldenSection(few, starts[n == 0 ? 0 : n - 1], starts[std::min(n + 1, starts.size() - 1)]);
+    if (const double found_misfit = few(found); found_misfit < least) least = found_misfit, best = found;
   }
-  return best;
+  const double promising = kPromising * kPromising * static_cast<double>(rows) * static_cast<double>(kFirstLook);
+  if (std::isnan(best) || least > promising) return std::numeric_limits<double>::quiet_NaN();
+  // A few rows know the constant up to the rounding of what is stored; all of them know it better.
+  const double margin = std::max(std::fabs(best) * 0.02, 1e-6);
+  return GoldenSection([&](double constant) { return misfit(constant, kAllProbes); }, best - margin, best + margin);
 }
 
 std::vector<std::int64_t> Sorted(const std::set<std::int64_t>& set) { return {set.begin(), set.end()}; }
@@ -157,10 +187,8 @@ bool Verify(const Case& c, const Variant& variant, Closeness closeness, int prec
       ++applied;
       candidate->fit.Add(fits[r]);
       if (right) continue;
-      // Cells of a row hang together when it sees few keys: count no more of them than it has freedom.
-      const double cells = static_cast<double>(std::min<std::int64_t>(fits[r].cells, std::max<std::int64_t>(c.problem().kv_len - 1, 1)));
-      const double ratio = std::min(c.unedited()[r].worst[0], 1e6) / std::max(fits[r].worst[0], 0.25);
-      candidate->evidence += cells * std::max(0.0, std::log(ratio));
+      const double ratio = c.unedited()[r].worst[0] / std::max(fits[r].worst[0], 0.25);
+      candidate->evidence += std::clamp(std::log(ratio), 0.0, kMostEvidenceOfRow);
     } else if (right) {
       ++not_applied;
       candidate->fit.Add(c.unedited()[r]);
@@ -258,7 +286,7 @@ std::vector<Candidate> SearchSingles(const Case& c, const Proposals& proposals, 
     found.push_back(std::move(candidate));
   }
   // Constants are solved for only when no named one fits everywhere.
-  const bool named = std::any_of(found.begin(), found.end(), [](const Candidate& candidate) { return candidate.scope.empty(); });
+  const bool named = std::any_of(found.begin(), found.end(), [](const Candidate& candidate) { return candidate.scope.empty() && candidate.complexity < 2; });
   if (named) return OneEach(std::move(found));
   std::vector<double> constants(proposals.families.size());
   ParallelFor(c.threads(), static_cast<std::int64_t>(constants.size()), [&](std::int64_t n, int) {
@@ -315,7 +343,7 @@ std::vector<Candidate> SearchPairs(const Case& c, const Proposals& proposals, Cl
     return makes_a != makes_b ? makes_a : a->complexity < b->complexity;
   });
   const Problem& p = c.problem();
-  const double row_cost = static_cast<double>(p.kv_len * (2 * p.v_dim + 60)) + 2000;
+  const double row_cost = static_cast<double>(p.kv_len * (2 * std::min(p.v_dim, kFirstLook) + 60)) + 2000;
   const double budget = kPairBudget / row_cost / static_cast<double>(std::max<std::size_t>(all.size(), 1));
   std::mutex mutex;
   ParallelFor(c.threads(), static_cast<std::int64_t>(all.size()), [&](std::int64_t n, int) {
@@ -323,23 +351,9 @@ std::vector<Candidate> SearchPairs(const Case& c, const Proposals& proposals, Cl
     RowState state;
     double spent = 0;  // a share of the budget each, so that the outcome does not depend on threads
     const Variant with_a = WithEdit(c, a.edit);
-    for (std::size_t m = static_cast<std::size_t>(n) + 1; m < all.size(); ++m) {
-      const Hypothesis& b = *all[m];
-      if ((a.slots & b.slots) != 0 || a.fault == b.fault || a.complexity + b.complexity > 1) continue;
-      if (++spent > budget) return;
-      Variant v = with_a;
-      v.memo = c.evaluator().Unedited().memo;
-      b.edit(v);
-      if (!prober.Fits(v, &state)) continue;
-      const auto edit = [edit_a = a.edit, edit_b = b.edit](Variant& variant) { edit_a(variant), edit_b(variant); };
-      Candidate candidate = Together(a.fault, b.fault, a.params, b.params, edit, a.complexity + b.complexity);
-      const std::lock_guard<std::mutex> lock(mutex);
-      found.push_back(std::move(candidate));
-    }
-    if (a.complexity > 0) return;
     for (const Family& family : proposals.families) {
-      if ((a.slots & family.slots) != 0 || a.fault == family.fault) continue;
-      if ((spent += 100) > budget) return;
+      if (a.complexity > 0 || a.fault->whole_heads || (a.slots & family.slots) != 0 || a.fault == family.fault) continue;
+      if ((spent += kSolvingPrice) > budget) return;
       const double constant = SolveConstant(prober, family, with_a, 2, 1, &state);
       if (std::isnan(constant)) continue;
       const std::vector<ExplanationParam> params = family.describe(constant);
@@ -347,6 +361,21 @@ std::vector<Candidate> SearchPairs(const Case& c, const Proposals& proposals, Cl
       const auto edit = [edit_a = a.edit, edit_b = family.edit, constant](Variant& variant) { edit_a(variant), edit_b(variant, constant); };
       if (!prober.Fits(WithEdit(c, edit), &state)) continue;
       Candidate candidate = Together(a.fault, family.fault, a.params, params, edit, 2);
+      const std::lock_guard<std::mutex> lock(mutex);
+      found.push_back(std::move(candidate));
+    }
+    for (std::size_t m = static_cast<std::size_t>(n) + 1; m < all.size(); ++m) {
+      const Hypothesis& b = *all[m];
+      if ((a.slots & b.slots) != 0 || a.fault == b.fault || a.complexity + b.complexity > 1) continue;
+      const bool whole_heads = a.fault->whole_heads || b.fault->whole_heads;
+      if (whole_heads && a.complexity + b.complexity > 0) continue;
+      if ((spent += whole_heads ? static_cast<double>(p.q_len) / 4 : 1) > budget) return;
+      Variant v = with_a;
+      v.memo = c.evaluator().Unedited().memo;
+      b.edit(v);
+      if (!prober.Fits(v, &state)) continue;
+      const auto edit = [edit_a = a.edit, edit_b = b.edit](Variant& variant) { edit_a(variant), edit_b(variant); };
+      Candidate candidate = Together(a.fault, b.fault, a.params, b.params, edit, a.complexity + b.complexity);
       const std::lock_guard<std::mutex> lock(mutex);
       found.push_back(std::move(candidate));
     }

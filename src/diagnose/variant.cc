@@ -231,7 +231,7 @@ void Evaluator::SoftmaxOverKeys(RowState& s) {
 
 void Evaluator::MultiplyByValues(RowState& s) {
   const Operands& o = *s.variant->operands;
-  const std::size_t dims = static_cast<std::size_t>(o.v_dim);
+  const std::size_t dims = static_cast<std::size_t>(std::min(o.v_dim, s.max_dims));
   s.context.assign(dims, 0);
   s.magnitude.assign(dims, 0);
   const double* v = o.V(s.id.b, o.v_head[static_cast<std::size_t>(s.id.h)], 0);
@@ -320,6 +320,16 @@ void Evaluator::Evaluate(const Variant& variant, RowId row, RowState* state) con
   } else {
     MultiplyByValues(s);
   }
+  if (!variant.context_row) return;
+  const RowId context_source = variant.context_row(row);
+  if (context_source == source) return;
+  Variant inner = variant;
+  inner.context_row = nullptr;
+  RowState other;
+  other.max_dims = s.max_dims;
+  Evaluate(inner, context_source, &other);
+  s.context = other.context;
+  s.magnitude = other.magnitude;
 }
 
 }  // namespace regard::internal

@@ -84,6 +84,7 @@ struct RowState {
   double lse = 0;
   std::vector<double> context;        // [v_dim]
   std::vector<double> magnitude;      // [v_dim] Σ |weight·v|: what rounding errors of the context are proportional to
+  std::int64_t max_dims = 1 << 30;    // only so many dimensions of the context, for a first look
   // Over visible keys whose weight is not negligible: what rounding errors of the scores are proportional to.
   double largest_dot = 0;    // |scale|·‖q‖·max ‖k‖
   double largest_score = 0;  // max |masked score|
@@ -99,7 +100,8 @@ struct Variant {
   /// Each null unless a mistake is there. `score`, `reweigh` change what is there; the others replace their step.
   RowEdit score, cap, bias, masking, softmax, reweigh, product;
   std::function<double(const RowState&)> sink;
-  std::function<RowId(RowId)> output_row;  // the row that was written to where row `id` belongs
+  std::function<RowId(RowId)> output_row;   // the row whose results were written to where those of a row belong
+  std::function<RowId(RowId)> context_row;  // the same for the context alone
   /// How heads, side by side, become one vector a token; looked at when that vector was observed.
   enum class OutProjection : std::uint8_t { kAsGiven, kTransposed, kWithoutBias, kLeftOut } out_projection = OutProjection::kAsGiven;
   /// Called for rows that see no key, after softmax.

@@ -55,7 +55,7 @@ void NaNThroughHiddenSlots(const Case& c, Proposals& p) {
         Evaluator::MultiplyByValues(s);
         s.visible = visible;
       };
-    }, {{"tensor", 0, "v"}});
+    }, {{"tensor", 0, "v"}}, -1);
   }
   if (!std::all_of(o.k->begin(), o.k->end(), is_finite)) {
     p.AddWithSlots(slot::kMasking, [](Variant& v) {
@@ -64,7 +64,7 @@ void NaNThroughHiddenSlots(const Case& c, Proposals& p) {
           if (!s.visible[j]) s.masked[j] = std::isnan(s.masked[j]) || s.masked[j] == kInfinity ? kNaN : -kInfinity;
         }
       };
-    }, {{"tensor", 0, "k"}});
+    }, {{"tensor", 0, "k"}}, -1);
   }
 }
 
@@ -187,7 +187,7 @@ void CacheScale(const Case& c, Proposals& p) {
     for (std::int64_t g = 0; g < x.kv_heads; ++g) {
       std::vector<RowId> rows;
       for (const RowId& row : c.wrong_rows()) {
-        if (row.h / x.group_size == g && rows.size() < 2) rows.push_back(row);
+        if (row.h / x.group_size == g && rows.size() < 8) rows.push_back(row);
       }
       if (rows.empty()) continue;
       const auto misfit = [&](double factor) {
@@ -226,14 +226,18 @@ void CacheScale(const Case& c, Proposals& p) {
     return list;
   };
   const std::int64_t group = x.group_size;
-  if (const std::vector<double> k = factors(true); !k.empty()) {
+  const auto differ = [](const std::vector<double>& values) {
+    const auto [least, most] = std::minmax_element(values.begin(), values.end());
+    return !values.empty() && *most > 1.01 * *least;  // one factor for all is F05 or F08
+  };
+  if (const std::vector<double> k = factors(true); differ(k)) {
     p.AddWithSlots(slot::kScore, [k, group](Variant& v) {
       v.score = [k, group](RowState& s) {
         for (double& score : s.scores) score *= k[static_cast<std::size_t>(s.id.h / group)];
       };
     }, {{"factor_of_k", 0, text(k)}}, 3);
   }
-  if (const std::vector<double> f = factors(false); !f.empty()) {
+  if (const std::vector<double> f = factors(false); differ(f)) {
     p.AddWithSlots(slot::kValues, [f, group](Variant& v) {
       v.product = [f, group](RowState& s) {
         Evaluator::MultiplyByValues(s);
@@ -289,7 +293,7 @@ constexpr Fault kFaults[] = {
     {"F87", "scale of a quantised cache", Stage::kInputs, slot::kScore, "scale 1, 0, or along the wrong axis", "scores or context in a constant ratio per kv head",
      "pass k_scale and v_scale per head as they were used to quantise", CacheScale},
     {"F95", "weights transposed", Stage::kContext, slot::kValues, "weightsᵀ·v", "weights are right; the context is that of columns",
-     "context = weights·v: sum over keys, the last axis of the weights", WeightsTransposed},
+     "context = weights·v: sum over keys, the last axis of the weights", WeightsTransposed, false, true},
 };
 
 }  // namespace

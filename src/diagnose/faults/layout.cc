@@ -59,13 +59,13 @@ void MergeWithoutTranspose(const Case& c, Proposals& p) {
   if (c.Find(Stage::kContext) == nullptr) return;
   if (heads > 1 && len > 1) {
     p.Add([=](Variant& v) {
-      v.output_row = [=](RowId r) {
+      v.context_row = [=](RowId r) {
         const std::int64_t n = r.i * heads + r.h;
         return RowId{r.b, n / len, n % len};
       };
     }, {{"axes", 0, "heads and tokens"}});
     p.Add([=](Variant& v) {
-      v.output_row = [=](RowId r) {
+      v.context_row = [=](RowId r) {
         const std::int64_t n = r.h * len + r.i;
         return RowId{r.b, n % heads, n / heads};
       };
@@ -73,7 +73,7 @@ void MergeWithoutTranspose(const Case& c, Proposals& p) {
   }
   if (batch > 1 && heads > 1) {
     p.Add([=](Variant& v) {
-      v.output_row = [=](RowId r) {
+      v.context_row = [=](RowId r) {
         const std::int64_t n = r.h * batch + r.b;  // the context as [heads, batch, …]
         return RowId{n / heads, n % heads, r.i};
       };
@@ -371,13 +371,14 @@ void QueriesAndKeysSwapped(const Case& c, Proposals& p) {
   });
 }
 
-// Heads written in another order: found head by head.
+// Heads written in another order: found head by head, by their context.
 void HeadsPermuted(const Case& c, Proposals& p) {
   const Problem& x = c.problem();
-  if (x.heads == 1 || x.heads > 128) return;
+  if (x.heads == 1 || x.heads > 128 || c.Find(Stage::kContext) == nullptr) return;
   std::vector<std::int64_t> order(static_cast<std::size_t>(x.heads));
   std::iota(order.begin(), order.end(), 0);
   const Variant unedited = c.evaluator().Unedited();
+  const Stage only = Stage::kContext;
   RowState state;
   bool changed = false;
   for (std::int64_t h = 0; h < x.heads; ++h) {
@@ -389,7 +390,7 @@ void HeadsPermuted(const Case& c, Proposals& p) {
       for (const RowId& row : c.wrong_rows()) {
         if (row.h != h || rows == 2) continue;
         ++rows;
-        fits = fits && c.Compare(v, row, &state).Matches();
+        fits = fits && c.Compare(v, row, &state, &only).Matches();
         if (!fits) break;
       }
       if (rows == 0 || !fits) continue;
@@ -401,8 +402,10 @@ void HeadsPermuted(const Case& c, Proposals& p) {
   std::vector<std::int64_t> sorted = order;
   std::sort(sorted.begin(), sorted.end());
   if (!changed || std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end()) return;
-  p.Add([order](Variant& v) { v.output_row = [order](RowId r) { return RowId{r.b, order[static_cast<std::size_t>(r.h)], r.i}; }; },
-        {{"head_of_head", 0, ListText(order)}}, 2);
+  const auto move = [order](RowId r) { return RowId{r.b, order[static_cast<std::size_t>(r.h)], r.i}; };
+  const std::vector<ExplanationParam> params = {{"head_of_head", 0, ListText(order)}};
+  p.Add([move](Variant& v) { v.output_row = move; }, params, 2);
+  p.Add([move](Variant& v) { v.context_row = move; }, params, 2);
 }
 
 constexpr Fault kFaults[] = {

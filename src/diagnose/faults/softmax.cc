@@ -10,7 +10,7 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-constexpr double kExpOverflowF32 = 88.72283, kExpUnderflowF32 = -103.97208, kExpOverflowF16 = 11.0898664;
+constexpr double kExpOverflowF32 = 88.72283, kExpUnderflowF32 = -103.97208, kExpOverflowF16 = 11.0898664, kExpUnderflowF16 = -17.3286795;
 
 double Number(std::int64_t n) { return static_cast<double>(n); }
 
@@ -140,10 +140,10 @@ void NotNormalised(const Case&, Proposals& p) {
   }, {{"weights", 0, "scores / Σ scores"}}, 1);
 }
 
-// exp(score − subtracted) in a type that ends at exp(overflow).
-RowEdit SoftmaxWithout(double subtracted, double overflow, double underflow) {
+// exp(score − subtracted) in a type that ends at exp(overflow), its sum in one that ends at exp(sum_overflow).
+RowEdit SoftmaxWithout(double subtracted, double overflow, double underflow, double sum_overflow) {
   return [=](RowState& s) {
-    const double largest_sum = std::exp(overflow);
+    const double largest_sum = std::exp(sum_overflow);
     double sum = 0;
     s.weights.assign(s.masked.size(), 0);
     for (std::size_t j = 0; j < s.masked.size(); ++j) {
@@ -158,15 +158,26 @@ RowEdit SoftmaxWithout(double subtracted, double overflow, double underflow) {
   };
 }
 
+struct ExpType {
+  const char* name;
+  double overflow, underflow, sum_overflow;
+};
+constexpr ExpType kExpTypes[] = {{"f32", kExpOverflowF32, kExpUnderflowF32, kExpOverflowF32},
+                                 {"f16", kExpOverflowF16, kExpUnderflowF16, kExpOverflowF16},
+                                 {"f16, summed in f32", kExpOverflowF16, kExpUnderflowF16, kExpOverflowF32}};
+
 void NoMaximum(const Case&, Proposals& p) {
-  p.Add([](Variant& v) { v.softmax = SoftmaxWithout(0, kExpOverflowF32, kExpUnderflowF32); }, {{"type", 0, "f32"}});
-  p.Add([](Variant& v) { v.softmax = SoftmaxWithout(0, kExpOverflowF16, -17.3); }, {{"type", 0, "f16"}});
+  for (const ExpType& type : kExpTypes) {
+    p.Add([type](Variant& v) { v.softmax = SoftmaxWithout(0, type.overflow, type.underflow, type.sum_overflow); }, {{"type", 0, type.name}});
+  }
 }
 
 void ConstantForMaximum(const Case&, Proposals& p) {
   for (const double constant : {10.0, 5.0, 20.0, 50.0, 100.0, -10.0}) {
-    p.Add([constant](Variant& v) { v.softmax = SoftmaxWithout(constant, kExpOverflowF32, kExpUnderflowF32); }, {{"subtracted", constant}}, constant == 10 ? 0 : 1);
-    p.Add([constant](Variant& v) { v.softmax = SoftmaxWithout(constant, kExpOverflowF16, -17.3); }, {{"subtracted", constant}, {"type", 0, "f16"}}, 1);
+    for (const ExpType& type : kExpTypes) {
+      p.Add([constant, type](Variant& v) { v.softmax = SoftmaxWithout(constant, type.overflow, type.underflow, type.sum_overflow); },
+            {{"subtracted", constant}, {"type", 0, type.name}}, constant == 10 ? 0 : 1);
+    }
   }
 }
 
@@ -354,7 +365,7 @@ void OverflowBeforeScale(const Case& c, Proposals& p) {
 
 constexpr Fault kFaults[] = {
     {"F60", "softmax over queries", Stage::kWeights, slot::kSoftmax, "columns normalised", "columns of the weights sum to 1, rows do not",
-     "softmax over keys: the last axis of [.., queries, keys]", SoftmaxOverQueries},
+     "softmax over keys: the last axis of [.., queries, keys]", SoftmaxOverQueries, false, true},
     {"F61", "softmax over an axis of length 1", Stage::kWeights, slot::kSoftmax, "exp/exp = 1", "all weights are 1; the context is the sum of v",
      "softmax over keys: check the axis after the last reshape", SoftmaxOverOne},
     {"F62", "softmax joint over heads", Stage::kWeights, slot::kSoftmax, "heads and keys normalised together", "row sums below 1; all heads together sum to 1",
