@@ -6,5 +6,6 @@
 #include "regard/info.h"
 #include "regard/projections.h"
 #include "regard/stages.h"
+#include "regard/summary.h"
 #include "regard/tensor.h"
 #include "regard/version.h"

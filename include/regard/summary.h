@@ -130,8 +130,9 @@ struct WeightTile {
 ///       void Merge(TileVisitor& part) override { sum += static_cast<NextKey&>(part).sum; }
 ///     };
 ///
-/// Each task of the run gets a fork; forks are merged in ascending order of (batch, head, first query), whatever the number of threads, so
-/// that the result does not depend on it.
+/// Each task of the run, up to 256 queries of one head, gets a fork; forks are merged in ascending order of (batch, head, first query),
+/// whatever the number of threads, so that the result does not depend on it. Fork and Merge are never called at the same time, Visit on
+/// different forks is. What Visit throws, VisitWeights throws.
 class REGARD_API TileVisitor {
  public:
   virtual ~TileVisitor() = default;
@@ -142,7 +143,9 @@ class REGARD_API TileVisitor {
   virtual void Merge(TileVisitor& part) = 0;
 };
 
-/// Streams the weights of q and k past the visitor, given the lse that Attention gave. Memory O(tokens). Throws Error.
+/// Streams the weights of q and k past the visitor, given the lse that Attention gave. No weight exceeds 1. A row whose lse is NaN has
+/// NaN for weights. Memory: lse as f32, 24 bytes a query, scratch of 100 KB + 256 · head_dim bytes a thread, and copies of q and k
+/// unless they are f32 with unit stride along dim. Throws Error.
 REGARD_API void VisitWeights(const TensorView& q, const TensorView& k, const TensorView& lse, const AttentionParams& params,
                              TileVisitor& visitor, const ExecOptions& exec = {});
 

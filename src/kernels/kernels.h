@@ -48,6 +48,17 @@ struct QueryRow {
   const float* bias;         // [kv_len] by bias_key_stride; −inf = not visible
 };
 
+/// A block of weights as the second pass hands it out: row first_row + r of the call gives key first_key + j
+/// weights[j · key_stride + r]. The weights are valid during the visit only.
+struct WeightBlock {
+  std::int64_t first_row, num_rows;
+  std::int64_t first_key, num_keys;
+  const float* weights;
+  std::int64_t key_stride;
+  bool fully_visible;  // every row may see every key
+};
+using WeightVisitor = void (*)(void* visitor, const WeightBlock& block);
+
 /// The kernels of one target. All are noexcept in effect, allocate nothing, and keep nothing between calls. A row's bits depend on its
 /// own q, options and visible keys, on kv's lengths and dims, on the target and on which kernel ran: never on the other rows of the
 /// call, their number or order, nor on strides and alignment. NaN results are NaN for sure, though their payloads may differ.
@@ -70,6 +81,14 @@ struct KernelTable {
                  std::int64_t last_key, float* row_ref, float* row_sum, float* acc, std::int64_t acc_stride,
                  std::uint8_t* saw_key, void* scratch);
   std::size_t (*decode_scratch_bytes)(std::int64_t head_dim, std::int64_t v_dim);
+
+  /// The second pass: weights = exp(masked_scores − lse), block by block of rows and keys, both ascending, rows first. Reads *lse of each row,
+  /// as prefill and decode leave it; context, sink and kv.v are not used. Blocks where no row sees any key are skipped. A weight's bits
+  /// depend on its own q, k, options and lse alone. A row whose lse is NaN has NaN wherever its score is not −inf.
+  /// scratch: stream_scratch_bytes(head_dim), 64-byte aligned, private to the thread.
+  void (*stream_weights)(const KvHead& kv, const RowOptions& options, const QueryRow* rows, std::int64_t num_rows,
+                         WeightVisitor visit, void* visitor, void* scratch);
+  std::size_t (*stream_scratch_bytes)(std::int64_t head_dim);
 
   /// Whole rows, for the staged path. softmax_row turns masked scores into weights in place and returns the lse, natural log; a sink
   /// of −inf is none.

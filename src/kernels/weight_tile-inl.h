@@ -1,0 +1,198 @@
+// Weights of one tile, kKeyTile keys by NV vectors of queries, from scores and the rows' final lse: what the second pass computes.
+#if defined(REGARD_KERNELS_WEIGHT_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef REGARD_KERNELS_WEIGHT_TILE_INL_H_
+#undef REGARD_KERNELS_WEIGHT_TILE_INL_H_
+#else
+#define REGARD_KERNELS_WEIGHT_TILE_INL_H_
+#endif
+
+#include <cmath>
+#include <new>
+#include <utility>
+
+#include "src/kernels/exp2-inl.h"
+#include "src/kernels/query_block-inl.h"
+#include "src/kernels/score_tile-inl.h"
+#include "src/kernels/visibility-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace regard::internal::HWY_NAMESPACE {
+
+/// What a call keeps at hand, in the caller's scratch. keys->weights [kKeyBlock, kQueryRows] has 0 wherever nothing was visible.
+struct WeightScratch {
+  QueryBlock* block;
+  KeyBlock* keys;
+  float* undefined;  // [kQueryRows]: NaN for a row whose lse is NaN, else 0
+  bool any_undefined;
+};
+
+HWY_INLINE std::int64_t WeightFloats(std::int64_t head_dim) {
+  const std::int64_t zeros = (std::max<std::int64_t>(head_dim, kKeyBlock) + 15) / 16 * 16;
+  return zeros + kQueryRows + 2 * kKeyBlock * kQueryRows + head_dim * kQueryRows;
+}
+
+HWY_INLINE std::size_t WeightScratchBytes(std::int64_t head_dim) {
+  return sizeof(QueryBlock) + sizeof(KeyBlock) + static_cast<std::size_t>(WeightFloats(head_dim)) * sizeof(float);
+}
+
+HWY_INLINE WeightScratch PlaceWeightScratch(void* memory, std::int64_t head_dim) {
+  std::uint8_t* at = static_cast<std::uint8_t*>(memory);
+  WeightScratch scratch;
+  scratch.block = new (at) QueryBlock;
+  at += sizeof(QueryBlock);
+  scratch.keys = new (at) KeyBlock;
+  at += sizeof(KeyBlock);
+  float* next = reinterpret_cast<float*>(at);
+  const auto take = [&next](std::int64_t count) { return std::exchange(next, next + count); };
+  scratch.keys->weights = take(kKeyBlock * kQueryRows);
+  scratch.keys->bias = take(kKeyBlock * kQueryRows);
+  scratch.undefined = take(kQueryRows);
+  scratch.block->q = take(head_dim * kQueryRows);
+  scratch.block->acc = nullptr;
+  float* zeros = next;
+  std::fill_n(zeros, std::max<std::int64_t>(head_dim, kKeyBlock), 0.0f);
+  std::fill_n(scratch.keys->weights, kKeyBlock * kQueryRows, 0.0f);
+  scratch.keys->zeros = zeros;
+  for (int r = 0; r < kQueryRows; ++r) scratch.keys->lane_bit[r] = std::uint32_t{1} << (r & 31);
+  return scratch;
+}
+
+/// Rows whose lse is −inf have no visible score above −inf: exp2 makes 0 of them from any reference.
+HWY_INLINE void BeginWeightBlock(const CallConstants& call, const QueryRow* rows, int num_rows, WeightScratch& scratch) {
+  BeginQueryBlock(call, rows, num_rows, scratch.keys->zeros, *scratch.block);
+  scratch.any_undefined = false;
+  for (int r = 0; r < kQueryRows; ++r) {
+    const float lse = r < num_rows ? *rows[r].lse : -kInf;
+    scratch.block->neg_ref[r] = std::isfinite(lse) ? static_cast<float>(-kLog2E * lse) : 0.0f;
+    scratch.undefined[r] = std::isnan(lse) || lse == kInf ? std::numeric_limits<float>::quiet_NaN() : 0.0f;
+    scratch.any_undefined |= scratch.undefined[r] != 0.0f;
+  }
+}
+
+template <int NV, bool kPlain>
+HWY_NOINLINE void WeightTileOf(const CallConstants& call, const TilePlace& at, const WeightScratch& scratch) {
+  const DF d;
+  const int lane0 = at.first_vector * kLanes;
+  const QueryBlock& block = *scratch.block;
+  const std::int64_t last_key = call.kv.kv_len - 1;
+  const float* k[kKeyTile];  // keys beyond the last are read as the last, and invisible
+  REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) {
+    k[j] = call.kv.k + std::min(at.first_key + at.key + j, last_key) * call.kv.k_stride;
+  }
+  VF s[NV][kKeyTile];
+  REGARD_UNROLL for (int v = 0; v < NV; ++v) {
+    VF start = hn::Load(d, block.neg_ref + lane0 + v * kLanes);
+    if constexpr (!kPlain) {
+      if (call.options.soft_cap > 0) start = hn::Zero(d);
+    }
+    REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) s[v][j] = start;
+  }
+  const float* HWY_RESTRICT q = block.q + lane0;
+  for (std::int64_t i = 0; i < call.kv.head_dim; ++i, q += kQueryRows) {
+    VF qi[NV];
+    REGARD_UNROLL for (int v = 0; v < NV; ++v) qi[v] = hn::Load(d, q + v * kLanes);
+    REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) {
+      const VF kj = hn::Set(d, k[j][i]);
+      REGARD_UNROLL for (int v = 0; v < NV; ++v) s[v][j] = hn::MulAdd(qi[v], kj, s[v][j]);
+    }
+  }
+  if constexpr (!kPlain) ApplyOptions<NV>(call, block, *scratch.keys, at, s);
+  float* HWY_RESTRICT weights = scratch.keys->weights + at.key * kQueryRows + lane0;
+  REGARD_UNROLL for (int v = 0; v < NV; ++v) {
+    REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) {
+      // At most 1, whatever the roundings of score and lse, and whatever lse a caller brings.
+      VF p = Exp2(hn::Min(s[v][j], hn::Zero(d)));
+      if constexpr (!kPlain) {
+        if (scratch.any_undefined) {
+          const VF undefined = hn::Load(d, scratch.undefined + lane0 + v * kLanes);
+          p = hn::IfThenZeroElse(hn::Eq(s[v][j], hn::Set(d, -kInf)), hn::Add(p, undefined));
+        }
+      }
+      hn::Store(p, d, weights + j * kQueryRows + v * kLanes);
+    }
+  }
+}
+
+template <bool kPlain, int NV = 1>
+HWY_INLINE void WeightTile(int num_vectors, const CallConstants& call, const TilePlace& at, const WeightScratch& scratch) {
+  if constexpr (NV < kQueryVectors) {
+    if (num_vectors != NV) return WeightTile<kPlain, NV + 1>(num_vectors, call, at, scratch);
+  }
+  WeightTileOf<NV, kPlain>(call, at, scratch);
+}
+
+/// Zeros on the vectors of a tile that no row needs.
+HWY_INLINE void ClearTile(float* weights, int first_vector, int end_vector) {
+  const DF d;
+  for (int j = 0; j < kKeyTile; ++j) {
+    for (int v = first_vector; v < end_vector; ++v) hn::Store(hn::Zero(d), d, weights + j * kQueryRows + v * kLanes);
+  }
+}
+
+/// Weights of the block's rows for the n keys from first_key on. Returns false, with nothing computed, when no row sees any of them.
+HWY_INLINE bool WeighKeyBlock(const CallConstants& call, std::int64_t first_key, int n, WeightScratch& scratch) {
+  const RowOptions& options = call.options;
+  const QueryBlock& block = *scratch.block;
+  KeyBlock& keys = *scratch.keys;
+  if (!SetVisible(call, block, first_key, n, keys)) return false;
+  // Lanes without a row must weigh nothing; they are hidden like keys.
+  const bool missing_rows = block.num_rows != block.num_vectors * kLanes;
+  if (missing_rows && !keys.has_visible) {
+    SetVisibleFromIntervals(block, first_key, n, keys);
+    keys.has_visible = true;
+  }
+  if (options.has_bias) PackBias(block, n, keys);
+  for (int r = 0; options.has_alibi && r < kQueryRows; ++r) {
+    keys.distance[r] = r < block.num_rows ? static_cast<float>(block.rows[r].position - first_key) : 0.0f;
+  }
+  const bool plain = options.soft_cap == 0 && !options.has_bias && !options.has_alibi && !missing_rows && !scratch.any_undefined;
+  for (int key = 0; key < n; key += kKeyTile) {
+    float* const weights = keys.weights + key * kQueryRows;
+    int first = 0;
+    int last = block.num_vectors - 1;
+    bool all = true;
+    if (keys.has_visible) {
+      const std::uint64_t* visible = keys.visible + key;
+      static_assert(kKeyTile == 4);
+      const std::uint64_t some = visible[0] | visible[1] | visible[2] | visible[3];
+      if (some == 0) {
+        ClearTile(weights, 0, kQueryVectors);
+        continue;
+      }
+      all = (visible[0] & visible[1] & visible[2] & visible[3]) == block.all_rows;
+      first = static_cast<int>(hwy::Num0BitsBelowLS1Bit_Nonzero64(some)) / kLanes;
+      last = (63 - static_cast<int>(hwy::Num0BitsAboveMS1Bit_Nonzero64(some))) / kLanes;
+    }
+    ClearTile(weights, 0, first);
+    ClearTile(weights, last + 1, kQueryVectors);
+    const TilePlace at = {first_key, key, first};
+    if (all && plain) {
+      WeightTile<true>(last - first + 1, call, at, scratch);
+    } else {
+      WeightTile<false>(last - first + 1, call, at, scratch);
+    }
+  }
+  return true;
+}
+
+/// Calls visit(first_row, first_key, n) with scratch.block and scratch.keys holding the rows and their weights, for every block of
+/// rows × keys where some row sees some key: rows ascending, then keys. done(first_row) follows each block of rows.
+template <class Visit, class Done>
+HWY_INLINE void ForEachWeightBlock(const CallConstants& call, const QueryRow* rows, std::int64_t num_rows, WeightScratch& scratch,
+                                   const Visit& visit, const Done& done) {
+  for (std::int64_t row = 0; row < num_rows; row += kQueryRows) {
+    const int rows_here = static_cast<int>(std::min<std::int64_t>(kQueryRows, num_rows - row));
+    BeginWeightBlock(call, rows + row, rows_here, scratch);
+    const QueryBlock& block = *scratch.block;
+    for (std::int64_t key = block.min_begin / kKeyBlock * kKeyBlock; key < block.max_end; key += kKeyBlock) {
+      const int n = static_cast<int>(std::min<std::int64_t>(kKeyBlock, call.kv.kv_len - key));
+      if (WeighKeyBlock(call, key, n, scratch)) visit(row, key, n);
+    }
+    done(row);
+  }
+}
+
+}  // namespace regard::internal::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target guard
