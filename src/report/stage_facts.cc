@@ -27,8 +27,8 @@ std::string SquareLine(const StageFacts& stage, bool name_heads) {
   const double magnitude = LargestMagnitude(stage.range);
   std::string line = fmt::format("{}: diagonal {}; off it {}", stage.name, Show(square.diagonal), Show(square.off_diagonal));
   if (!square.largest) return line;
-  line += "\n  ";
-  if (square.first) line += "mirrored cells " + Show(*square.first, name_heads, magnitude) + "; ";
+  if (square.first) line += fmt::format("\n  mirrored cells {}", Show(*square.first, name_heads, magnitude));
+  line += square.first && !name_heads ? "; " : "\n  ";
   // The same matrix computed in another order differs by roundings only.
   if (square.largest->Difference() <= 1e-6 * magnitude) {
     return line + (square.largest->Difference() == 0 ? "symmetric" : fmt::format("symmetric within {:.1e}", square.largest->Difference()));
