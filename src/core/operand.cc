@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "core/copy.h"
 #include "core/parallel_for.h"
 #include "core/scratch.h"
 
@@ -16,7 +15,7 @@ std::int64_t OperandCopySize(DType dtype, bool strided_dim, std::int64_t batch, 
   return dtype == DType::kF32 && !strided_dim ? 0 : SaturatingProduct(batch, heads, length, dim);
 }
 
-FloatOperand MakeFloatOperand(const View4& view, const std::int64_t dims[4], float* copy, int threads) {
+FloatOperand MakeFloatOperand(const View4& view, const std::int64_t dims[4], float* copy, int threads, decltype(LoadRow)* load) {
   if (IsFloatOperand(view, dims[3])) {
     return {static_cast<const float*>(view.data), {view.stride[0], view.stride[1], view.stride[2], 1}};
   }
@@ -27,7 +26,7 @@ FloatOperand MakeFloatOperand(const View4& view, const std::int64_t dims[4], flo
   ParallelFor(threads, (rows + rows_per_task - 1) / rows_per_task, [&](std::int64_t task, int) {
     for (std::int64_t row = task * rows_per_task; row < std::min(rows, (task + 1) * rows_per_task); ++row) {
       const std::int64_t t = row % dims[2], h = row / dims[2] % dims[1], b = row / dims[2] / dims[1];
-      LoadRow(static_cast<const char*>(view.data) + view.Offset(b, h, t, 0) * item, view.dtype, view.stride[3], dims[3], copy + row * dims[3]);
+      load(static_cast<const char*>(view.data) + view.Offset(b, h, t, 0) * item, view.dtype, view.stride[3], dims[3], copy + row * dims[3]);
     }
   });
   return result;

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/copy.h"
 #include "core/problem.h"
 
 namespace regard::internal {
@@ -22,7 +23,7 @@ bool IsFloatOperand(const View4& view, std::int64_t last_dim);
 /// Floats of workspace that a copy takes: 0 for what is used in place.
 std::int64_t OperandCopySize(DType dtype, bool strided_dim, std::int64_t batch, std::int64_t heads, std::int64_t length, std::int64_t dim);
 
-/// The view itself, or its copy made in `copy` (rows spread over threads).
-FloatOperand MakeFloatOperand(const View4& view, const std::int64_t dims[4], float* copy, int threads);
+/// The view itself, or its copy made in `copy` (rows spread over threads) by LoadRow, or LoadBiasRow for a bias.
+FloatOperand MakeFloatOperand(const View4& view, const std::int64_t dims[4], float* copy, int threads, decltype(LoadRow)* load = LoadRow);
 
 }  // namespace regard::internal

@@ -104,7 +104,9 @@ HWY_INLINE void ApplyOptions(const DecodeCall& call, const SubBlock& at, DecodeR
   }
   if (options.has_bias) {
     const float* bias = row.row->bias + at.first_key * options.bias_key_stride;
-    for (int k = at.begin; k < at.end; ++k) row.scores[k] += static_cast<float>(kLog2E) * bias[k * options.bias_key_stride];
+    for (int k = at.begin; k < at.end; ++k) {
+      row.scores[k] += std::max(static_cast<float>(kLog2E) * bias[k * options.bias_key_stride], kLowestBias);
+    }
   }
   if (options.has_alibi) {
     const float from_block = static_cast<float>(row.row->position - at.first_key);
@@ -116,23 +118,21 @@ HWY_INLINE void ApplyOptions(const DecodeCall& call, const SubBlock& at, DecodeR
   }
 }
 
-/// Moves the row's reference to the largest of its scores, which are relative to the old one. NaN or +inf poisons row_sum.
-HWY_NOINLINE void MoveReference(std::int64_t v_dim, DecodeRow& row) {
+/// Moves the row's reference to the largest of its scores, given relative to the old one. NaN or +inf poisons row_sum.
+HWY_NOINLINE void MoveReference(std::int64_t v_dim, const float* scores, DecodeRow& row) {
   const DF d;
   float largest = -kInf;
   for (int k = 0; k < kSubBlock; ++k) {
-    if (!(row.scores[k] < kInf)) {
+    if (scores[k] < kInf) {
+      largest = std::max(largest, scores[k]);
+    } else {
       row.row_sum[0] = std::numeric_limits<float>::quiet_NaN();
-      row.scores[k] = -kInf;
     }
-    largest = std::max(largest, row.scores[k]);
   }
   if (!(largest > row.threshold)) return;
   const float new_neg_ref = row.neg_ref - largest;
-  const float delta = row.neg_ref - new_neg_ref;
-  for (int k = 0; k < kSubBlock; ++k) row.scores[k] -= delta;
   if (row.threshold != -kInf) {  // without a reference nothing has been summed yet
-    const VF factor = Exp2(hn::Set(d, -delta));
+    const VF factor = Exp2(hn::Set(d, new_neg_ref - row.neg_ref));
     hn::Store(hn::Mul(hn::Load(d, row.row_sum), factor), d, row.row_sum);
     for (std::int64_t c = 0; c < Padded(v_dim); c += kLanes) hn::Store(hn::Mul(hn::Load(d, row.acc + c), factor), d, row.acc + c);
   }
@@ -140,28 +140,49 @@ HWY_NOINLINE void MoveReference(std::int64_t v_dim, DecodeRow& row) {
   row.threshold = kRescaleThreshold;
 }
 
-/// Scores of one row become weights.
-HWY_INLINE void SoftmaxRow(const DecodeCall& call, const SubBlock& at, DecodeRow& row) {
+/// The scores of the row that its query may see relative to its reference, −inf for the others.
+HWY_INLINE void RelativeScores(const DecodeRow& row, VF (&s)[kSubBlock / kLanes]) {
   const DF d;
   const DU du;
-  const RowOptions& options = call.constants.options;
-  if (options.soft_cap > 0 || options.has_bias || options.has_alibi) ApplyOptions(call, at, row);
   const VF neg_ref = hn::Set(d, row.neg_ref);
-  const VF threshold = hn::Set(d, row.threshold);
   const VU bits = hn::Set(du, row.visible);
-  VF s[kSubBlock / kLanes];
-  MF calm = hn::Eq(threshold, threshold);
   REGARD_UNROLL for (int i = 0; i < kSubBlock / kLanes; ++i) {
     const VU bit = hn::Shl(hn::Set(du, 1u), hn::Iota(du, static_cast<std::uint32_t>(i * kLanes)));
     const MF visible = hn::RebindMask(d, hn::TestBit(bits, bit));
     s[i] = hn::IfThenElse(visible, hn::Add(hn::Load(d, row.scores + i * kLanes), neg_ref), hn::Set(d, -kInf));
-    calm = hn::And(calm, hn::Le(s[i], threshold));
   }
-  if (HWY_UNLIKELY(!hn::AllTrue(d, calm))) {
-    REGARD_UNROLL for (int i = 0; i < kSubBlock / kLanes; ++i) hn::Store(s[i], d, row.scores + i * kLanes);
-    MoveReference(call.constants.kv.v_dim, row);
-    REGARD_UNROLL for (int i = 0; i < kSubBlock / kLanes; ++i) s[i] = hn::Load(d, row.scores + i * kLanes);
+}
+
+/// For scores that exceed the threshold: moves the reference and takes the scores again from the raw ones, as MoveAndWeighTile of the
+/// prefill kernel explains.
+HWY_NOINLINE void MoveAndRescore(std::int64_t v_dim, DecodeRow& row, VF (&s)[kSubBlock / kLanes]) {
+  const DF d;
+  alignas(64) float scores[kSubBlock];
+  bool calm = false;
+  for (int moves = 0; moves < kMaxMoves && !calm; ++moves) {
+    REGARD_UNROLL for (int i = 0; i < kSubBlock / kLanes; ++i) hn::Store(s[i], d, scores + i * kLanes);
+    MoveReference(v_dim, scores, row);
+    RelativeScores(row, s);
+    calm = true;
+    REGARD_UNROLL for (int i = 0; i < kSubBlock / kLanes; ++i) {
+      s[i] = hn::IfThenElse(hn::Lt(s[i], hn::Set(d, kInf)), s[i], hn::Set(d, -kInf));
+      calm = calm && hn::AllTrue(d, hn::Le(s[i], hn::Set(d, row.threshold)));
+    }
   }
+  REGARD_UNROLL for (int i = 0; i < kSubBlock / kLanes; ++i) s[i] = hn::Min(s[i], hn::Set(d, kRescaleThreshold));
+}
+
+/// Scores of one row become weights.
+HWY_INLINE void SoftmaxRow(const DecodeCall& call, const SubBlock& at, DecodeRow& row) {
+  const DF d;
+  const RowOptions& options = call.constants.options;
+  if (options.soft_cap > 0 || options.has_bias || options.has_alibi) ApplyOptions(call, at, row);
+  VF s[kSubBlock / kLanes];
+  RelativeScores(row, s);
+  const VF threshold = hn::Set(d, row.threshold);
+  MF calm = hn::Eq(threshold, threshold);
+  REGARD_UNROLL for (int i = 0; i < kSubBlock / kLanes; ++i) calm = hn::And(calm, hn::Le(s[i], threshold));
+  if (HWY_UNLIKELY(!hn::AllTrue(d, calm))) MoveAndRescore(call.constants.kv.v_dim, row, s);
   VF sum = hn::Load(d, row.row_sum);
   REGARD_UNROLL for (int i = 0; i < kSubBlock / kLanes; ++i) {
     const VF p = Exp2(s[i]);

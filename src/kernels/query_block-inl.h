@@ -25,6 +25,13 @@ inline constexpr double kLog2E = 1.4426950408889634;
 // accuracy; moving at every new maximum (0) lost 15 points at head_dim 64, and from 8 on nothing more was gained.
 inline constexpr float kRescaleThreshold = 8.0f;
 
+/// How often one tile may move a lane's reference; see MoveAndWeighTile.
+inline constexpr int kMaxMoves = 3;
+
+/// In log2 units. Models write "hidden" as the lowest finite number, which is still visible: in these units it would become −inf, and
+/// with a score added it might.
+inline constexpr float kLowestBias = -0x1p126f;
+
 /// kQueryRows rows in lanes and their online-softmax state. Missing rows at the end see nothing that matters.
 struct QueryBlock {
   alignas(64) float neg_ref[kQueryRows];    // −row_ref, log2 units: where score accumulators start

@@ -20,10 +20,10 @@ struct TilePlace {
   int first_vector;        // of the query block
 };
 
-/// Moves the references of the lanes of one vector that need it. scores [kKeyTile, kQueryRows] are relative to the old reference and
-/// leave relative to the new. What was summed under the old one is rescaled; lanes that stay are multiplied by exactly 1.
-/// A NaN or +inf poisons row_sum, hence the row, and weighs nothing itself so that it stays there.
-HWY_NOINLINE inline void MoveReference(std::int64_t v_dim, int vector, float* scores, QueryBlock& block, KeyBlock& keys) {
+/// Moves the references of the lanes of one vector that need it. scores [kKeyTile, kQueryRows] are relative to the old reference.
+/// What was summed under the old one is rescaled; lanes that stay are multiplied by exactly 1. A NaN or +inf poisons row_sum, hence
+/// the row.
+HWY_NOINLINE inline void MoveReference(std::int64_t v_dim, int vector, const float* scores, QueryBlock& block, KeyBlock& keys) {
   const DF d;
   const int lane0 = vector * kLanes;
   const VF minus_inf = hn::Set(d, -kInf);
@@ -32,10 +32,8 @@ HWY_NOINLINE inline void MoveReference(std::int64_t v_dim, int vector, float* sc
   for (int j = 0; j < kKeyTile; ++j) {
     const VF s = hn::Load(d, scores + j * kQueryRows + lane0);
     const MF sound = hn::Lt(s, hn::Set(d, kInf));
-    const VF kept = hn::IfThenElse(sound, s, minus_inf);
     row_sum = hn::IfThenElse(sound, row_sum, hn::Set(d, std::numeric_limits<float>::quiet_NaN()));
-    largest = hn::Max(largest, kept);
-    hn::Store(kept, d, scores + j * kQueryRows + lane0);
+    largest = hn::Max(largest, hn::IfThenElse(sound, s, minus_inf));
   }
   hn::Store(row_sum, d, block.row_sum + lane0);
   const VF threshold = hn::Load(d, block.threshold + lane0);
@@ -58,10 +56,6 @@ HWY_NOINLINE inline void MoveReference(std::int64_t v_dim, int vector, float* sc
       if (vector < keys.scored[tile].first || vector > keys.scored[tile].last) continue;
       for (int j = 0; j < kKeyTile; ++j) scale(keys.weights + (tile * kKeyTile + j) * kQueryRows + lane0);
     }
-  }
-  for (int j = 0; j < kKeyTile; ++j) {
-    float* s = scores + j * kQueryRows + lane0;
-    hn::Store(hn::Sub(hn::Load(d, s), delta), d, s);
   }
 }
 
@@ -108,9 +102,10 @@ HWY_INLINE void ApplyOptions(const CallConstants& call, const QueryBlock& block,
   }
 }
 
-/// Writes the weights of the tile and adds them to block_sum. kPlain: no option touches the scores and every row sees every key.
+/// Scores of the tile relative to the references, all options applied. kPlain: no option touches them and every row sees every key.
 template <int NV, bool kPlain>
-HWY_NOINLINE void ScoreTile(const CallConstants& call, const TilePlace& at, QueryBlock& block, KeyBlock& keys) {
+HWY_INLINE void RelativeScores(const CallConstants& call, const TilePlace& at, const QueryBlock& block, const KeyBlock& keys,
+                               VF (&s)[NV][kKeyTile]) {
   const DF d;
   const int lane0 = at.first_vector * kLanes;
   const std::int64_t last_key = call.kv.kv_len - 1;
@@ -118,7 +113,6 @@ HWY_NOINLINE void ScoreTile(const CallConstants& call, const TilePlace& at, Quer
   REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) {
     k[j] = call.kv.k + std::min(at.first_key + at.key + j, last_key) * call.kv.k_stride;
   }
-  VF s[NV][kKeyTile];
   REGARD_UNROLL for (int v = 0; v < NV; ++v) {
     // The subtraction of the reference is free: the accumulators start there. The soft cap has to see raw scores.
     VF start = hn::Load(d, block.neg_ref + lane0 + v * kLanes);
@@ -137,31 +131,79 @@ HWY_NOINLINE void ScoreTile(const CallConstants& call, const TilePlace& at, Quer
     }
   }
   if constexpr (!kPlain) ApplyOptions<NV>(call, block, keys, at, s);
+}
 
-  float* HWY_RESTRICT weights = keys.weights + at.key * kQueryRows;
-  // Written as "all at most", so that a NaN takes the slow path whatever a target's max does with it.
+/// Writes the weights of the tile and adds them to block_sum.
+template <int NV>
+HWY_INLINE void WeighTile(const TilePlace& at, QueryBlock& block, KeyBlock& keys, const VF (&s)[NV][kKeyTile]) {
+  const DF d;
+  const int lane0 = at.first_vector * kLanes;
+  float* HWY_RESTRICT weights = keys.weights + at.key * kQueryRows + lane0;
+  REGARD_UNROLL for (int v = 0; v < NV; ++v) {
+    VF sum = hn::Load(d, block.block_sum + lane0 + v * kLanes);
+    REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) {
+      const VF p = Exp2(s[v][j]);
+      hn::Store(p, d, weights + j * kQueryRows + v * kLanes);
+      sum = hn::Add(sum, p);
+    }
+    hn::Store(sum, d, block.block_sum + lane0 + v * kLanes);
+  }
+}
+
+/// Whether no score exceeds its threshold. Written as "all at most", so that a NaN is not calm whatever a target's max does with it.
+template <int NV>
+HWY_INLINE bool IsCalm(const TilePlace& at, const QueryBlock& block, const VF (&s)[NV][kKeyTile]) {
+  const DF d;
+  const int lane0 = at.first_vector * kLanes;
   MF calm = hn::Le(s[0][0], hn::Load(d, block.threshold + lane0));
   REGARD_UNROLL for (int v = 0; v < NV; ++v) {
     const VF threshold = hn::Load(d, block.threshold + lane0 + v * kLanes);
     REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) calm = hn::And(calm, hn::Le(s[v][j], threshold));
   }
-  if (HWY_UNLIKELY(!hn::AllTrue(d, calm))) {
-    REGARD_UNROLL for (int v = 0; v < NV; ++v) {
-      REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) hn::Store(s[v][j], d, weights + j * kQueryRows + lane0 + v * kLanes);
-    }
-    for (int v = 0; v < NV; ++v) MoveReference(call.kv.v_dim, at.first_vector + v, weights, block, keys);
-    REGARD_UNROLL for (int v = 0; v < NV; ++v) {
-      REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) s[v][j] = hn::Load(d, weights + j * kQueryRows + lane0 + v * kLanes);
-    }
-  }
+  return hn::AllTrue(d, calm);
+}
+
+/// Applies f to every score of the tile.
+template <int NV, typename F>
+HWY_INLINE void ForEachScore(VF (&s)[NV][kKeyTile], const F& f) {
   REGARD_UNROLL for (int v = 0; v < NV; ++v) {
-    VF sum = hn::Load(d, block.block_sum + lane0 + v * kLanes);
-    REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) {
-      const VF p = Exp2(s[v][j]);
-      hn::Store(p, d, weights + j * kQueryRows + lane0 + v * kLanes);
-      sum = hn::Add(sum, p);
+    REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) s[v][j] = f(s[v][j]);
+  }
+}
+
+/// For a tile that is not calm. Once the references have moved, the scores are computed again from the new ones: what was relative to
+/// an old reference of −10,000 (a bias that models use for "hidden") has kept 3 digits behind the point, not 7. From −10⁹ the new
+/// reference itself is off by 64, so it may have to move twice. Scores beyond 10³⁰ can be further off than any move mends; they are
+/// held at the threshold. A lane that stays finds the same bits. A score that is NaN or +inf has poisoned its row and weighs
+/// nothing itself, so that it stays there.
+template <int NV, bool kPlain>
+HWY_NOINLINE void MoveAndWeighTile(const CallConstants& call, const TilePlace& at, QueryBlock& block, KeyBlock& keys) {
+  const DF d;
+  float* HWY_RESTRICT scores = keys.weights + at.key * kQueryRows;
+  VF s[NV][kKeyTile];
+  RelativeScores<NV, kPlain>(call, at, block, keys, s);
+  for (int moves = 0; moves < kMaxMoves && !IsCalm<NV>(at, block, s); ++moves) {
+    REGARD_UNROLL for (int v = 0; v < NV; ++v) {
+      REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) {
+        hn::Store(s[v][j], d, scores + j * kQueryRows + (at.first_vector + v) * kLanes);
+      }
     }
-    hn::Store(sum, d, block.block_sum + lane0 + v * kLanes);
+    for (int v = 0; v < NV; ++v) MoveReference(call.kv.v_dim, at.first_vector + v, scores, block, keys);
+    RelativeScores<NV, kPlain>(call, at, block, keys, s);
+    ForEachScore<NV>(s, [](VF x) HWY_ATTR { return hn::IfThenElse(hn::Lt(x, hn::Set(DF(), kInf)), x, hn::Set(DF(), -kInf)); });
+  }
+  ForEachScore<NV>(s, [](VF x) HWY_ATTR { return hn::Min(x, hn::Set(DF(), kRescaleThreshold)); });
+  WeighTile<NV>(at, block, keys, s);
+}
+
+template <int NV, bool kPlain>
+HWY_NOINLINE void ScoreTile(const CallConstants& call, const TilePlace& at, QueryBlock& block, KeyBlock& keys) {
+  VF s[NV][kKeyTile];
+  RelativeScores<NV, kPlain>(call, at, block, keys, s);
+  if (HWY_UNLIKELY(!IsCalm<NV>(at, block, s))) {
+    MoveAndWeighTile<NV, kPlain>(call, at, block, keys);
+  } else {
+    WeighTile<NV>(at, block, keys, s);
   }
 }
 

@@ -52,7 +52,7 @@ HWY_INLINE KeyBits NonzeroBytes(const std::uint8_t* bytes, std::int64_t stride, 
   return bits;
 }
 
-/// staged[k] = log2 e · values[k · stride] for n ≤ kKeyBlock keys; returns the bits of those that are not −inf.
+/// staged[k] = log2 e · values[k · stride], at least kLowestBias, for n ≤ kKeyBlock keys; returns the bits of those that are not −inf.
 HWY_INLINE KeyBits StageBias(const float* values, std::int64_t stride, int n, float* HWY_RESTRICT staged) {
   KeyBits bits = {};
   const float to_log2 = static_cast<float>(kLog2E);
@@ -62,7 +62,9 @@ HWY_INLINE KeyBits StageBias(const float* values, std::int64_t stride, int n, fl
     const DF d;
     for (; i + kLanes <= n; i += kLanes) {
       const VF bias = hn::LoadU(d, values + i);
-      hn::Store(hn::Mul(bias, hn::Set(d, to_log2)), d, staged + i);
+      const VF lowest = hn::Set(d, kLowestBias);
+      const VF scaled = hn::Mul(bias, hn::Set(d, to_log2));
+      hn::Store(hn::IfThenElse(hn::Lt(scaled, lowest), lowest, scaled), d, staged + i);
       std::uint8_t packed[8] = {};
       hn::StoreMaskBits(d, hn::Ne(bias, hn::Set(d, -kInf)), packed);
       bits.word[i / 64] |= std::uint64_t{packed[0] | std::uint32_t{packed[1]} << 8} << (i % 64);
@@ -70,7 +72,7 @@ HWY_INLINE KeyBits StageBias(const float* values, std::int64_t stride, int n, fl
   }
 #endif
   for (; i < n; ++i) {
-    staged[i] = to_log2 * values[i * stride];
+    staged[i] = std::max(to_log2 * values[i * stride], kLowestBias);  // in this order a NaN stays
     bits.word[i / 64] |= std::uint64_t{values[i * stride] != -kInf} << (i % 64);
   }
   return bits;
