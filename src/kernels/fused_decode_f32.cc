@@ -118,28 +118,6 @@ HWY_INLINE void ApplyOptions(const DecodeCall& call, const SubBlock& at, DecodeR
   }
 }
 
-/// Moves the row's reference to the largest of its scores, given relative to the old one. NaN or +inf poisons row_sum.
-HWY_NOINLINE void MoveReference(std::int64_t v_dim, const float* scores, DecodeRow& row) {
-  const DF d;
-  float largest = -kInf;
-  for (int k = 0; k < kSubBlock; ++k) {
-    if (scores[k] < kInf) {
-      largest = std::max(largest, scores[k]);
-    } else {
-      row.row_sum[0] = std::numeric_limits<float>::quiet_NaN();
-    }
-  }
-  if (!(largest > row.threshold)) return;
-  const float new_neg_ref = row.neg_ref - largest;
-  if (row.threshold != -kInf) {  // without a reference nothing has been summed yet
-    const VF factor = Exp2(hn::Set(d, new_neg_ref - row.neg_ref));
-    hn::Store(hn::Mul(hn::Load(d, row.row_sum), factor), d, row.row_sum);
-    for (std::int64_t c = 0; c < Padded(v_dim); c += kLanes) hn::Store(hn::Mul(hn::Load(d, row.acc + c), factor), d, row.acc + c);
-  }
-  row.neg_ref = new_neg_ref;
-  row.threshold = kRescaleThreshold;
-}
-
 /// The scores of the row that its query may see relative to its reference, −inf for the others.
 HWY_INLINE void RelativeScores(const DecodeRow& row, VF (&s)[kSubBlock / kLanes]) {
   const DF d;
@@ -153,23 +131,48 @@ HWY_INLINE void RelativeScores(const DecodeRow& row, VF (&s)[kSubBlock / kLanes]
   }
 }
 
-/// For scores that exceed the threshold: moves the reference and takes the scores again from the raw ones, as MoveAndWeighTile of the
-/// prefill kernel explains.
-HWY_NOINLINE void MoveAndRescore(std::int64_t v_dim, DecodeRow& row, VF (&s)[kSubBlock / kLanes]) {
+/// The largest score that is neither NaN nor +inf; *sound tells whether there is another.
+HWY_INLINE float LargestSound(const VF (&s)[kSubBlock / kLanes], bool* sound) {
   const DF d;
   alignas(64) float scores[kSubBlock];
-  bool calm = false;
-  for (int moves = 0; moves < kMaxMoves && !calm; ++moves) {
-    REGARD_UNROLL for (int i = 0; i < kSubBlock / kLanes; ++i) hn::Store(s[i], d, scores + i * kLanes);
-    MoveReference(v_dim, scores, row);
-    RelativeScores(row, s);
-    calm = true;
-    REGARD_UNROLL for (int i = 0; i < kSubBlock / kLanes; ++i) {
-      s[i] = hn::IfThenElse(hn::Lt(s[i], hn::Set(d, kInf)), s[i], hn::Set(d, -kInf));
-      calm = calm && hn::AllTrue(d, hn::Le(s[i], hn::Set(d, row.threshold)));
+  REGARD_UNROLL for (int i = 0; i < kSubBlock / kLanes; ++i) hn::Store(s[i], d, scores + i * kLanes);
+  float largest = -kInf;
+  *sound = true;
+  for (const float score : scores) {
+    if (score < kInf) {
+      largest = std::max(largest, score);
+    } else {
+      *sound = false;
     }
   }
-  REGARD_UNROLL for (int i = 0; i < kSubBlock / kLanes; ++i) s[i] = hn::Min(s[i], hn::Set(d, kRescaleThreshold));
+  return largest;
+}
+
+/// For scores that exceed the threshold: moves the reference to the largest and takes the scores again from the raw ones, for the
+/// reasons given at MoveAndWeighTile of the prefill kernel. NaN or +inf poisons row_sum.
+HWY_NOINLINE void MoveReference(std::int64_t v_dim, DecodeRow& row, VF (&s)[kSubBlock / kLanes]) {
+  const DF d;
+  const VF inf = hn::Set(d, kInf);
+  bool sound;
+  float largest = LargestSound(s, &sound);
+  if (!sound) row.row_sum[0] = std::numeric_limits<float>::quiet_NaN();
+  if (largest > row.threshold) {
+    const float old_neg_ref = row.neg_ref;
+    for (int round = 0; round < kMaxMoves && std::fabs(largest) > 0.5f; ++round) {
+      row.neg_ref -= largest;
+      RelativeScores(row, s);
+      largest = LargestSound(s, &sound);
+    }
+    if (row.threshold != -kInf) {  // without a reference nothing has been summed yet
+      const VF factor = Exp2(hn::Set(d, std::min(row.neg_ref - old_neg_ref, 64.0f)));
+      hn::Store(hn::Mul(hn::Load(d, row.row_sum), factor), d, row.row_sum);
+      for (std::int64_t c = 0; c < Padded(v_dim); c += kLanes) hn::Store(hn::Mul(hn::Load(d, row.acc + c), factor), d, row.acc + c);
+    }
+    row.threshold = kRescaleThreshold;
+  }
+  REGARD_UNROLL for (int i = 0; i < kSubBlock / kLanes; ++i) {
+    s[i] = hn::IfThenElse(hn::Lt(s[i], inf), hn::Min(s[i], hn::Set(d, kRescaleThreshold)), hn::Set(d, -kInf));
+  }
 }
 
 /// Scores of one row become weights.
@@ -182,7 +185,7 @@ HWY_INLINE void SoftmaxRow(const DecodeCall& call, const SubBlock& at, DecodeRow
   const VF threshold = hn::Set(d, row.threshold);
   MF calm = hn::Eq(threshold, threshold);
   REGARD_UNROLL for (int i = 0; i < kSubBlock / kLanes; ++i) calm = hn::And(calm, hn::Le(s[i], threshold));
-  if (HWY_UNLIKELY(!hn::AllTrue(d, calm))) MoveAndRescore(call.constants.kv.v_dim, row, s);
+  if (HWY_UNLIKELY(!hn::AllTrue(d, calm))) MoveReference(call.constants.kv.v_dim, row, s);
   VF sum = hn::Load(d, row.row_sum);
   REGARD_UNROLL for (int i = 0; i < kSubBlock / kLanes; ++i) {
     const VF p = Exp2(s[i]);

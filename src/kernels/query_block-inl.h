@@ -25,7 +25,7 @@ inline constexpr double kLog2E = 1.4426950408889634;
 // accuracy; moving at every new maximum (0) lost 15 points at head_dim 64, and from 8 on nothing more was gained.
 inline constexpr float kRescaleThreshold = 8.0f;
 
-/// How often one tile may move a lane's reference; see MoveAndWeighTile.
+/// How often the new reference of a lane is taken again; see MoveAndWeighTile.
 inline constexpr int kMaxMoves = 3;
 
 /// In log2 units. Models write "hidden" as the lowest finite number, which is still visible: in these units it would become −inf, and

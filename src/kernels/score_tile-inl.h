@@ -20,42 +20,35 @@ struct TilePlace {
   int first_vector;        // of the query block
 };
 
-/// Moves the references of the lanes of one vector that need it. scores [kKeyTile, kQueryRows] are relative to the old reference.
-/// What was summed under the old one is rescaled; lanes that stay are multiplied by exactly 1. A NaN or +inf poisons row_sum, hence
-/// the row.
-HWY_NOINLINE inline void MoveReference(std::int64_t v_dim, int vector, const float* scores, QueryBlock& block, KeyBlock& keys) {
+/// The largest score of one vector's lanes that is neither NaN nor +inf; −inf if there is none.
+HWY_INLINE VF LargestSound(const VF (&s)[kKeyTile]) {
+  const DF d;
+  const VF minus_inf = hn::Set(d, -kInf);
+  VF largest = minus_inf;
+  REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) {
+    largest = hn::Max(largest, hn::IfThenElse(hn::Lt(s[j], hn::Set(d, kInf)), s[j], minus_inf));
+  }
+  return largest;
+}
+
+/// Brings what the lanes of one vector have summed from their old reference to the one they have now; lanes that stayed are multiplied by
+/// exactly 1.
+HWY_NOINLINE inline void Rescale(std::int64_t v_dim, int vector, const float* old_neg_ref, QueryBlock& block, KeyBlock& keys) {
   const DF d;
   const int lane0 = vector * kLanes;
-  const VF minus_inf = hn::Set(d, -kInf);
-  VF row_sum = hn::Load(d, block.row_sum + lane0);
-  VF largest = minus_inf;
-  for (int j = 0; j < kKeyTile; ++j) {
-    const VF s = hn::Load(d, scores + j * kQueryRows + lane0);
-    const MF sound = hn::Lt(s, hn::Set(d, kInf));
-    row_sum = hn::IfThenElse(sound, row_sum, hn::Set(d, std::numeric_limits<float>::quiet_NaN()));
-    largest = hn::Max(largest, hn::IfThenElse(sound, s, minus_inf));
-  }
-  hn::Store(row_sum, d, block.row_sum + lane0);
-  const VF threshold = hn::Load(d, block.threshold + lane0);
-  const VF neg_ref = hn::Load(d, block.neg_ref + lane0);
-  const MF moves = hn::Gt(largest, threshold);
-  if (hn::AllFalse(d, moves)) return;
-  const VF new_neg_ref = hn::IfThenElse(moves, hn::Sub(neg_ref, largest), neg_ref);
-  const VF delta = hn::Sub(neg_ref, new_neg_ref);
-  hn::Store(new_neg_ref, d, block.neg_ref + lane0);
-  hn::Store(hn::IfThenElse(moves, hn::Set(d, kRescaleThreshold), threshold), d, block.threshold + lane0);
   // A lane without a reference has summed nothing yet; its factor could be exp2(+1000).
-  const MF had_reference = hn::Gt(threshold, minus_inf);
-  if (!hn::AllFalse(d, hn::And(moves, had_reference))) {
-    const VF factor = hn::IfThenElse(had_reference, Exp2(hn::Neg(delta)), hn::Set(d, 1.0f));
-    const auto scale = [&](float* values) HWY_ATTR { hn::Store(hn::Mul(hn::Load(d, values), factor), d, values); };
-    scale(block.row_sum + lane0);
-    scale(block.block_sum + lane0);
-    for (std::int64_t c = 0; block.acc_is_set && c < v_dim; ++c) scale(block.acc + c * kQueryRows + lane0);
-    for (int tile = 0; tile < kTiles; ++tile) {
-      if (vector < keys.scored[tile].first || vector > keys.scored[tile].last) continue;
-      for (int j = 0; j < kKeyTile; ++j) scale(keys.weights + (tile * kKeyTile + j) * kQueryRows + lane0);
-    }
+  const MF had_reference = hn::Gt(hn::Load(d, block.threshold + lane0), hn::Set(d, -kInf));
+  const VF delta = hn::Sub(hn::Load(d, block.neg_ref + lane0), hn::Load(d, old_neg_ref));
+  if (hn::AllFalse(d, hn::And(had_reference, hn::Ne(delta, hn::Zero(d))))) return;
+  // A reference moves up, but for scores beyond 10¹⁰, which rounding may move down; the factor stays finite even then.
+  const VF factor = hn::IfThenElse(had_reference, Exp2(hn::Min(delta, hn::Set(d, 64.0f))), hn::Set(d, 1.0f));
+  const auto scale = [&](float* values) HWY_ATTR { hn::Store(hn::Mul(hn::Load(d, values), factor), d, values); };
+  scale(block.row_sum + lane0);
+  scale(block.block_sum + lane0);
+  for (std::int64_t c = 0; block.acc_is_set && c < v_dim; ++c) scale(block.acc + c * kQueryRows + lane0);
+  for (int tile = 0; tile < kTiles; ++tile) {
+    if (vector < keys.scored[tile].first || vector > keys.scored[tile].last) continue;
+    for (int j = 0; j < kKeyTile; ++j) scale(keys.weights + (tile * kKeyTile + j) * kQueryRows + lane0);
   }
 }
 
@@ -163,36 +156,50 @@ HWY_INLINE bool IsCalm(const TilePlace& at, const QueryBlock& block, const VF (&
   return hn::AllTrue(d, calm);
 }
 
-/// Applies f to every score of the tile.
-template <int NV, typename F>
-HWY_INLINE void ForEachScore(VF (&s)[NV][kKeyTile], const F& f) {
-  REGARD_UNROLL for (int v = 0; v < NV; ++v) {
-    REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) s[v][j] = f(s[v][j]);
-  }
-}
-
-/// For a tile that is not calm. Once the references have moved, the scores are computed again from the new ones: what was relative to
-/// an old reference of −10,000 (a bias that models use for "hidden") has kept 3 digits behind the point, not 7. From −10⁹ the new
-/// reference itself is off by 64, so it may have to move twice. Scores beyond 10³⁰ can be further off than any move mends; they are
-/// held at the threshold. A lane that stays finds the same bits. A score that is NaN or +inf has poisoned its row and weighs
-/// nothing itself, so that it stays there.
+/// For a tile that is not calm: moves the references of the lanes that exceed their threshold to their largest score, then weighs. The
+/// scores are computed again from the new references: what was relative to −10,000 (a bias that models use for "hidden") has kept 3 digits
+/// behind the point, not 7, and from −10⁹ the new reference itself is off by 64, so that it is taken again too. Scores beyond 10³⁰ can be
+/// further off than that mends; they are held at the threshold. A lane that stays finds the same bits. A NaN or +inf poisons row_sum, hence
+/// the row, and weighs nothing itself, so that it stays there.
 template <int NV, bool kPlain>
 HWY_NOINLINE void MoveAndWeighTile(const CallConstants& call, const TilePlace& at, QueryBlock& block, KeyBlock& keys) {
   const DF d;
-  float* HWY_RESTRICT scores = keys.weights + at.key * kQueryRows;
+  const int lane0 = at.first_vector * kLanes;
+  const VF inf = hn::Set(d, kInf);
+  alignas(64) float old_neg_ref[NV * kLanes];
+  MF moves[NV];
   VF s[NV][kKeyTile];
   RelativeScores<NV, kPlain>(call, at, block, keys, s);
-  for (int moves = 0; moves < kMaxMoves && !IsCalm<NV>(at, block, s); ++moves) {
-    REGARD_UNROLL for (int v = 0; v < NV; ++v) {
-      REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) {
-        hn::Store(s[v][j], d, scores + j * kQueryRows + (at.first_vector + v) * kLanes);
-      }
+  REGARD_UNROLL for (int v = 0; v < NV; ++v) {
+    hn::Store(hn::Load(d, block.neg_ref + lane0 + v * kLanes), d, old_neg_ref + v * kLanes);
+    moves[v] = hn::Gt(LargestSound(s[v]), hn::Load(d, block.threshold + lane0 + v * kLanes));
+    VF row_sum = hn::Load(d, block.row_sum + lane0 + v * kLanes);
+    REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) {
+      row_sum = hn::IfThenElse(hn::Lt(s[v][j], inf), row_sum, hn::Set(d, std::numeric_limits<float>::quiet_NaN()));
     }
-    for (int v = 0; v < NV; ++v) MoveReference(call.kv.v_dim, at.first_vector + v, scores, block, keys);
-    RelativeScores<NV, kPlain>(call, at, block, keys, s);
-    ForEachScore<NV>(s, [](VF x) HWY_ATTR { return hn::IfThenElse(hn::Lt(x, hn::Set(DF(), kInf)), x, hn::Set(DF(), -kInf)); });
+    hn::Store(row_sum, d, block.row_sum + lane0 + v * kLanes);
   }
-  ForEachScore<NV>(s, [](VF x) HWY_ATTR { return hn::Min(x, hn::Set(DF(), kRescaleThreshold)); });
+  for (int round = 0; round < kMaxMoves; ++round) {
+    bool settled = true;
+    REGARD_UNROLL for (int v = 0; v < NV; ++v) {
+      const VF largest = LargestSound(s[v]);
+      const MF step = hn::And(moves[v], hn::Gt(hn::Abs(largest), hn::Set(d, 0.5f)));
+      const VF neg_ref = hn::Load(d, block.neg_ref + lane0 + v * kLanes);
+      hn::Store(hn::IfThenElse(step, hn::Sub(neg_ref, largest), neg_ref), d, block.neg_ref + lane0 + v * kLanes);
+      settled = settled && hn::AllFalse(d, step);
+    }
+    if (settled) break;
+    RelativeScores<NV, kPlain>(call, at, block, keys, s);
+  }
+  for (int v = 0; v < NV; ++v) Rescale(call.kv.v_dim, at.first_vector + v, old_neg_ref + v * kLanes, block, keys);
+  const VF highest = hn::Set(d, kRescaleThreshold);
+  REGARD_UNROLL for (int v = 0; v < NV; ++v) {
+    float* threshold = block.threshold + lane0 + v * kLanes;
+    hn::Store(hn::IfThenElse(moves[v], highest, hn::Load(d, threshold)), d, threshold);
+    REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) {
+      s[v][j] = hn::IfThenElse(hn::Lt(s[v][j], inf), hn::Min(s[v][j], highest), hn::Set(d, -kInf));
+    }
+  }
   WeighTile<NV>(at, block, keys, s);
 }
 
