@@ -31,6 +31,7 @@ void ForEachRow(const TensorView& from, const TensorView& to, F&& f) {
 
 template <typename T>
 void CopyRun(const T* from, std::int64_t from_stride, T* to, std::int64_t to_stride, std::int64_t count) {
+  if (count == 0) return;  // the pointers may then be null, which memcpy does not allow
   if (from_stride == 1 && to_stride == 1) {
     std::memcpy(to, from, static_cast<std::size_t>(count) * sizeof(T));
     return;
