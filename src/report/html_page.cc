@@ -229,7 +229,7 @@ std::string HeadName(const PageHead& head) {
 json Describe(PageData* data, const PageHead& head) {
   json entry = {{"layer", nullptr}, {"head", head.head}, {"kind", head.kind}, {"score", head.score}};
   if (head.layer) entry["layer"] = *head.layer;
-  if (head.pooled) entry["pooled"] = data->AddRoot8(head.pooled);
+  if (head.pooled && head.pooled.num_elements() > 0) entry["pooled"] = data->AddRoot8(head.pooled);
   if (head.entropy) entry["entropy"] = data->AddF16(head.entropy);
   if (head.key_mass) entry["keyMass"] = data->AddF16(head.key_mass);
   return entry;
