@@ -70,8 +70,8 @@ ExitStatus ExplainCommand(const Options& options, Streams& streams) {
   std::vector<report::Explanation> explanations;
   bool agrees = true;
   for (const report::RowIndex& row : rows) {
-    report::Explanation explanation =
-        third_stage ? report::ExplainThirdStage(problem.weights, problem.v, row) : report::Explain(report::CallOf(problem), row, exec);
+    report::Explanation explanation = third_stage ? report::ExplainThirdStage(problem.weights, problem.v, row)
+                                                  : report::Explain(report::CallOf(problem), row, exec);
     agrees = agrees && explanation.bound_used <= 1;
     if (options.json) {
       explanations.push_back(std::move(explanation));

@@ -38,8 +38,12 @@ std::string Compiler() {
 ExitStatus InfoCommand(const Options& options, Streams& streams) {
   const std::vector<Target> targets = Targets();
   if (options.json) {
-    nlohmann::ordered_json json = {{"command", "info"},          {"version", Version()},        {"cpu", CpuModel()},
-                                   {"default_target", BestTarget()}, {"default_threads", DefaultThreads()}, {"blas", BlasDescription()},
+    nlohmann::ordered_json json = {{"command", "info"},
+                                   {"version", Version()},
+                                   {"cpu", CpuModel()},
+                                   {"default_target", BestTarget()},
+                                   {"default_threads", DefaultThreads()},
+                                   {"blas", BlasDescription()},
                                    {"compiler", Compiler()}};
     json["targets"] = nlohmann::ordered_json::array();
     for (const Target& target : targets) json["targets"].push_back({{"name", target.name}, {"supported", target.supported}});
@@ -51,8 +55,8 @@ ExitStatus InfoCommand(const Options& options, Streams& streams) {
     const std::string note = target.name == BestTarget() ? " (default)" : target.supported ? "" : " (not on this CPU)";
     names += (names.empty() ? "" : ", ") + target.name + note;
   }
-  streams.Print(fmt::format("version   {}\ncpu       {}\ntargets   {}\nthreads   {}\nblas      {}\ncompiler  {}\n", Version(), CpuModel(), names,
-                            DefaultThreads(), BlasDescription(), Compiler()));
+  streams.Print(fmt::format("version   {}\ncpu       {}\ntargets   {}\nthreads   {}\nblas      {}\ncompiler  {}\n", Version(),
+                            CpuModel(), names, DefaultThreads(), BlasDescription(), Compiler()));
   return ExitStatus::kDone;
 }
 

@@ -21,9 +21,13 @@ namespace {
 
 constexpr const char* kSavable[] = {"context", "lse", "scores", "capped", "masked_scores", "weights", "projected", "q", "k", "v"};
 
-bool IsStage(const std::string& name) { return name == "scores" || name == "capped" || name == "masked_scores" || name == "weights"; }
+bool IsStage(const std::string& name) {
+  return name == "scores" || name == "capped" || name == "masked_scores" || name == "weights";
+}
 
-bool Wants(const std::vector<std::string>& names, const char* name) { return std::find(names.begin(), names.end(), name) != names.end(); }
+bool Wants(const std::vector<std::string>& names, const char* name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
 
 // What --save and -o come to for this problem; checked before anything is computed.
 std::vector<std::string> NamesToSave(const Options& options, const io::Problem& problem) {
@@ -33,7 +37,8 @@ std::vector<std::string> NamesToSave(const Options& options, const io::Problem& 
   }
   const bool third_stage = problem.kind == io::Problem::Kind::kThirdStage;
   std::vector<std::string> names = options.save;
-  if (names.empty()) names = third_stage || options.dim ? std::vector<std::string>{"context"} : std::vector<std::string>{"context", "lse"};
+  if (names.empty())
+    names = third_stage || options.dim ? std::vector<std::string>{"context"} : std::vector<std::string>{"context", "lse"};
   for (const std::string& name : names) {
     if (std::find(std::begin(kSavable), std::end(kSavable), name) == std::end(kSavable)) {
       throw UsageError(fmt::format("--save: '{}' is not a result; give any of {}", name, fmt::join(kSavable, ", ")));
@@ -56,11 +61,13 @@ void CheckMemory(const Options& options, double bytes, const std::string& what, 
 }
 
 double Pairs(const PlanShape& s) {
-  return static_cast<double>(s.batch) * static_cast<double>(s.heads) * static_cast<double>(s.q_len) * static_cast<double>(s.kv_len);
+  return static_cast<double>(s.batch) * static_cast<double>(s.heads) * static_cast<double>(s.q_len) *
+         static_cast<double>(s.kv_len);
 }
 
 double ContextElements(const PlanShape& s) {
-  return static_cast<double>(s.batch) * static_cast<double>(s.heads) * static_cast<double>(s.q_len) * static_cast<double>(s.v_dim);
+  return static_cast<double>(s.batch) * static_cast<double>(s.heads) * static_cast<double>(s.q_len) *
+         static_cast<double>(s.v_dim);
 }
 
 // ---------------------------------------------------------------------------------------------------------------- running
@@ -75,7 +82,9 @@ class ResultTensors {
     return problem_.FromFileShape(name, full, tensor.mutable_view());
   }
   void Put(const std::string& name, Tensor tensor) { tensors_[name] = std::move(tensor); }
-  TensorView Full(const std::string& name, const Dims& full) const { return problem_.FromFileShape(name, full, tensors_.at(name).view()); }
+  TensorView Full(const std::string& name, const Dims& full) const {
+    return problem_.FromFileShape(name, full, tensors_.at(name).view());
+  }
 
   void Save(const std::string& path, const std::vector<std::string>& names) const {
     std::vector<io::OutputArray> arrays;
@@ -168,7 +177,8 @@ report::RunReport RunThirdStage(const Options& options, const io::Problem& probl
       const Tensor head = Context(problem.weights.Select(0, b).Select(0, h), v);
       const TensorView to = context.Select(0, b).Select(0, h);
       for (std::int64_t i = 0; i < s.q_len; ++i) {
-        auto* row = static_cast<float*>(context.mutable_data()) + (static_cast<const float*>(to.data()) - static_cast<const float*>(context.data()));
+        auto* row = static_cast<float*>(context.mutable_data()) +
+                    (static_cast<const float*>(to.data()) - static_cast<const float*>(context.data()));
         for (std::int64_t d = 0; d < s.v_dim; ++d) row[i * to.stride(0) + d * to.stride(1)] = static_cast<float>(head(i, d));
       }
     }
@@ -181,9 +191,11 @@ report::RunReport RunThirdStage(const Options& options, const io::Problem& probl
 // The axis of --dim, counted from the front; nothing when it is the keys', where softmax is attention's.
 std::optional<int> OtherAxis(const Options& options, const io::Problem& problem) {
   if (!options.dim) return std::nullopt;
-  const int rank = problem.FileShape("scores", StageShape(problem.shape)).size(), axis = *options.dim < 0 ? *options.dim + rank : *options.dim;
+  const int rank = problem.FileShape("scores", StageShape(problem.shape)).size(),
+            axis = *options.dim < 0 ? *options.dim + rank : *options.dim;
   if (axis < 0 || axis >= rank) {
-    throw Error(ErrorCode::kInvalidArgument, fmt::format("--dim: {} is not an axis of scores with {} axes; give {} to {}", *options.dim, rank, -rank, rank - 1));
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("--dim: {} is not an axis of scores with {} axes; give {} to {}",
+                                                         *options.dim, rank, -rank, rank - 1));
   }
   return axis == rank - 1 ? std::nullopt : std::optional<int>(axis);
 }
@@ -201,17 +213,21 @@ void CheckPlainForOtherAxis(const Options& options, const io::Problem& problem) 
                      : p.soft_cap > 0                  ? "soft_cap"
                                                        : nullptr;
   if (rule != nullptr) {
-    throw Error(ErrorCode::kInvalidArgument, fmt::format("--dim: {} goes together with {} only over keys; leave one of them out", *options.dim, rule));
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("--dim: {} goes together with {} only over keys; leave one of them out", *options.dim, rule));
   }
   if (options.path == Path::kFused) {
-    throw Error(ErrorCode::kInvalidArgument, fmt::format("--dim: {} needs whole scores, which the fused path has not; use --path staged or reference", *options.dim));
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("--dim: {} needs whole scores, which the fused path has not; use --path staged or reference", *options.dim));
   }
   // Scores and weights by both paths, and the rows of the report.
-  CheckMemory(options, Pairs(problem.shape) * (2 * 4 + 2 * 8 + 3 * 8), "scores and weights along another axis", "give a smaller problem, or state a larger one");
+  CheckMemory(options, Pairs(problem.shape) * (2 * 4 + 2 * 8 + 3 * 8), "scores and weights along another axis",
+              "give a smaller problem, or state a larger one");
 }
 
-report::RunReport RunOtherAxis(const Options& options, const io::Problem& problem, int axis, const std::vector<std::string>& names,
-                               ResultTensors* results) {
+report::RunReport RunOtherAxis(const Options& options, const io::Problem& problem, int axis,
+                               const std::vector<std::string>& names, ResultTensors* results) {
   CheckPlainForOtherAxis(options, problem);
   const Path path = options.path.value_or(Path::kStaged);
   const BlasThreads one_thread(1);
@@ -234,7 +250,8 @@ ExitStatus RunCommand(const Options& options, Streams& streams) {
 
   ResultTensors results(problem);
   const bool third_stage = problem.kind == io::Problem::Kind::kThirdStage;
-  if (third_stage && options.dim) throw Error(ErrorCode::kInvalidArgument, "--dim: here weights are given, nothing is normalised; leave it out");
+  if (third_stage && options.dim)
+    throw Error(ErrorCode::kInvalidArgument, "--dim: here weights are given, nothing is normalised; leave it out");
   const std::optional<int> axis = third_stage ? std::nullopt : OtherAxis(options, problem);
   const report::RunReport report = third_stage ? RunThirdStage(options, problem, names, &results)
                                    : axis      ? RunOtherAxis(options, problem, *axis, names, &results)

@@ -21,9 +21,12 @@ constexpr double kReferenceLag = 16;
 // What rounding a value of this size to `type` may change.
 double StorageError(DType type, double magnitude) {
   switch (type) {
-    case DType::kF16: return 0x1p-11 * magnitude + 0x1p-25;
-    case DType::kBF16: return 0x1p-8 * magnitude;
-    default: return kUnit * magnitude;
+    case DType::kF16:
+      return 0x1p-11 * magnitude + 0x1p-25;
+    case DType::kBF16:
+      return 0x1p-8 * magnitude;
+    default:
+      return kUnit * magnitude;
   }
 }
 
@@ -62,7 +65,8 @@ void ScoreErrors(const Call& call, const RowIndex& row, const HeadOperands& head
     if (reference.weights.As<double>()[r * keys + j] == 0) continue;
     double products = 0;
     for (std::int64_t d = 0; d < dim; ++d) products += std::fabs(q.As<double>()[d] * k[j * dim + d]);
-    const double capped = reference.capped.As<double>()[r * keys + j], masked = reference.masked_scores.As<double>()[r * keys + j];
+    const double capped = reference.capped.As<double>()[r * keys + j],
+                 masked = reference.masked_scores.As<double>()[r * keys + j];
     const double bias = call.params.bias ? BroadcastAt(call.params.bias, row, j) : 0;
     const double alibi = capped + bias - masked;
     (*errors)[static_cast<std::size_t>(j)] = kUnit * (static_cast<double>(dim + 16) * (scale * products + lse + kReferenceLag) +
@@ -72,7 +76,8 @@ void ScoreErrors(const Call& call, const RowIndex& row, const HeadOperands& head
 
 // Adds one row to the difference. `errors` of scores may be empty: then the weights are given, not computed.
 void CompareRow(const RowIndex& row, std::int64_t v_dim, std::int64_t keys, const double* weights, const double* v,
-                const std::vector<double>& errors, const double* expected, const double* got, DType type, PathDifference* difference) {
+                const std::vector<double>& errors, const double* expected, const double* got, DType type,
+                PathDifference* difference) {
   double row_abs = 0, row_magnitude = 0, row_used = 0;
   for (std::int64_t d = 0; d < v_dim; ++d) {
     const bool same = got[d] == expected[d] || (std::isnan(got[d]) && std::isnan(expected[d]));
@@ -84,7 +89,8 @@ void CompareRow(const RowIndex& row, std::int64_t v_dim, std::int64_t keys, cons
       const double value = std::fabs(v[j * v_dim + d]), error = errors.empty() ? 0 : errors[static_cast<std::size_t>(j)];
       const double weight = std::fabs(weights[j]);
       const double weight_error = error > 0 ? std::min(1.0, weight * error) : 0;  // a weight is at most 1, and so is its error
-      bound += weight_error * (value + std::fabs(expected[d])) + weight * static_cast<double>(keys + 16) * kUnit * value + kTiny * value;
+      bound += weight_error * (value + std::fabs(expected[d])) + weight * static_cast<double>(keys + 16) * kUnit * value +
+               kTiny * value;
     }
     row_abs = std::max(row_abs, gap);
     if (std::isfinite(expected[d])) row_magnitude = std::max(row_magnitude, std::fabs(expected[d]));
@@ -110,7 +116,8 @@ PathDifference CompareRows(const std::string& path, const Call& call, const RowS
   difference.path = path;
   HeadOperands head;
   std::vector<double> errors;
-  const std::int64_t group_size = call.q.dim(1) / std::max<std::int64_t>(1, call.k.dim(1)), keys = call.k.dim(2), v_dim = call.v.dim(3);
+  const std::int64_t group_size = call.q.dim(1) / std::max<std::int64_t>(1, call.k.dim(1)), keys = call.k.dim(2),
+                     v_dim = call.v.dim(3);
   for (std::size_t n = 0; n < sample.rows.size(); ++n) {
     const std::int64_t r = static_cast<std::int64_t>(n);
     const RowIndex& row = sample.rows[n];
@@ -149,7 +156,8 @@ std::string Show(const Agreement& agreement, bool name_heads) {
   std::vector<std::vector<std::string>> rows;
   for (const PathDifference& path : agreement.paths) {
     const RowIndex& row = path.worst_row;
-    const std::string where = name_heads ? fmt::format("[{},{},{}]", row.batch, row.head, row.query) : fmt::format("{}", row.query);
+    const std::string where =
+        name_heads ? fmt::format("[{},{},{}]", row.batch, row.head, row.query) : fmt::format("{}", row.query);
     rows.push_back({"  " + path.path, fmt::format("max abs {:.1e}", path.max_abs), fmt::format("max rel {:.1e}", path.max_rel),
                     path.max_abs == 0 ? "equal" : "worst row " + where,
                     path.agrees() ? "agrees" : fmt::format("DISAGREES: {:.3g} times the rounding-error bound", path.bound_used)});

@@ -31,9 +31,7 @@ double LargestDifference(const std::vector<double>& a, const std::vector<double>
 RowSample Just(const RowIndex& row) { return {{row}, false, 1}; }
 
 void FillKeys(const RowCall& row, const RowStages& stages, Explanation* e) {
-  const Tensor bias = row.call.params.bias
-                          ? Tensor::CopyOf(row.call.params.bias, DType::kF64)
-                          : Tensor();
+  const Tensor bias = row.call.params.bias ? Tensor::CopyOf(row.call.params.bias, DType::kF64) : Tensor();
   // A bias row broadcasts over heads or keys.
   const auto bias_at = [&](std::int64_t j) {
     if (!bias) return 0.0;
@@ -121,7 +119,9 @@ Explanation ExplainThirdStage(const TensorView& weights, const TensorView& v, co
   e.context = Doubles(batched.view().Select(0, 0));
   e.per_token = Doubles(per_token);
   e.difference = LargestDifference(e.context, e.per_token);
-  e.bound_used = CompareThirdStage("staged", in_double, v, group_size, Just(row), Tensor::CopyOf(batched, DType::kF64), DType::kF32).bound_used;
+  e.bound_used =
+      CompareThirdStage("staged", in_double, v, group_size, Just(row), Tensor::CopyOf(batched, DType::kF64), DType::kF32)
+          .bound_used;
   return e;
 }
 

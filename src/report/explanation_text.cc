@@ -33,7 +33,8 @@ int DecimalsOf(double x) {
 }
 std::string Given(double x, int decimals) {
   const double magnitude = std::fabs(x);
-  return std::isfinite(x) && x != 0 && (magnitude >= 1e7 || magnitude < 1e-4) ? fmt::format("{:.6g}", x) : fmt::format("{:.{}f}", x, decimals);
+  return std::isfinite(x) && x != 0 && (magnitude >= 1e7 || magnitude < 1e-4) ? fmt::format("{:.6g}", x)
+                                                                              : fmt::format("{:.{}f}", x, decimals);
 }
 std::string Given(double x) { return Given(x, DecimalsOf(x)); }
 // As a factor.
@@ -66,7 +67,8 @@ class Writer {
   std::string Write() {
     Result();
     if (e_.visible == 0) {
-      text_ += fmt::format("\nThis query sees none of the {} keys: context 0, lse {}.\n", ShowCount(static_cast<std::int64_t>(e_.keys.size())), Fine(e_.lse));
+      text_ += fmt::format("\nThis query sees none of the {} keys: context 0, lse {}.\n",
+                           ShowCount(static_cast<std::int64_t>(e_.keys.size())), Fine(e_.lse));
     } else {
       WeightedRows();
       if (!e_.third_stage) {
@@ -93,15 +95,17 @@ class Writer {
     text_ += "\n  " + Row(e_.context, "  ") + '\n';
     const std::int64_t hidden = static_cast<std::int64_t>(e_.keys.size()) - e_.visible;
     if (hidden > 0 && e_.visible > 0) {
-      text_ += fmt::format("  from {} of {} keys; the others {}\n", ShowCount(e_.visible), ShowCount(static_cast<std::int64_t>(e_.keys.size())),
-                           e_.third_stage ? "weigh 0" : "are not visible to it");
+      text_ +=
+          fmt::format("  from {} of {} keys; the others {}\n", ShowCount(e_.visible),
+                      ShowCount(static_cast<std::int64_t>(e_.keys.size())), e_.third_stage ? "weigh 0" : "are not visible to it");
     }
   }
 
   // weight · v, dim by dim, and their sums.
   void WeightedRows() {
     const std::int64_t v_dim = e_.v.dim(1), dims = v_dim > kMaxDims + 1 ? kMaxDims : v_dim;
-    text_ += fmt::format("\nIt is the sum of weight × {}{}:\n", labels_.v, dims < v_dim ? fmt::format(", dims 0 to {} of {} shown", dims - 1, v_dim) : "");
+    text_ += fmt::format("\nIt is the sum of weight × {}{}:\n", labels_.v,
+                         dims < v_dim ? fmt::format(", dims 0 to {} of {} shown", dims - 1, v_dim) : "");
     Cells heading = {"  key", "weight"};
     std::vector<Align> align = {Align::kLeft, Align::kRight};
     for (std::int64_t d = 0; d < dims; ++d) {
@@ -125,7 +129,8 @@ class Writer {
       const double weight = e_.keys[j].weight;
       weight_sum += weight;
       Cells row = {"  " + Label(j), Fine(weight)};
-      for (std::int64_t d = 0; d < dims; ++d) row.push_back(Given(e_.v(static_cast<std::int64_t>(j), d), decimals[static_cast<std::size_t>(d)]));
+      for (std::int64_t d = 0; d < dims; ++d)
+        row.push_back(Given(e_.v(static_cast<std::int64_t>(j), d), decimals[static_cast<std::size_t>(d)]));
       for (std::int64_t d = 0; d < dims; ++d) {
         const double part = weight * e_.v(static_cast<std::int64_t>(j), d);
         sums[static_cast<std::size_t>(d)] += part;
@@ -135,7 +140,8 @@ class Writer {
     }
     for (const std::size_t j : rest_) {
       rest_weight += e_.keys[j].weight;
-      for (std::int64_t d = 0; d < dims; ++d) rest[static_cast<std::size_t>(d)] += e_.keys[j].weight * e_.v(static_cast<std::int64_t>(j), d);
+      for (std::int64_t d = 0; d < dims; ++d)
+        rest[static_cast<std::size_t>(d)] += e_.keys[j].weight * e_.v(static_cast<std::int64_t>(j), d);
     }
     const auto sum_row = [&](const std::string& name, double weight, const std::vector<double>& values) {
       Cells row = {"  " + name, Fine(weight)};
@@ -154,18 +160,21 @@ class Writer {
   // weight = exp(masked score − largest) / total.
   void Normalisation() {
     text_ += fmt::format("\nweight = exp({} − max) / total: max {}, total {}", LastScore(), Fine(e_.largest), Fine(e_.total));
-    if (e_.has_sink) text_ += fmt::format(", of which the sink {} gives exp({} − max) = {}", Fine(e_.sink), Fine(e_.sink), Fine(e_.sink_exp));
+    if (e_.has_sink)
+      text_ += fmt::format(", of which the sink {} gives exp({} − max) = {}", Fine(e_.sink), Fine(e_.sink), Fine(e_.sink_exp));
     text_ += fmt::format("; lse = max + ln(total) = {}\n", Fine(e_.lse));
     std::vector<Cells> rows = {{"  key", LastScore(), "− max", "exp", "/ total"}};
     double exps = 0, rest_exp = 0;
     for (const std::size_t j : shown_) {
       const KeyTerm& key = e_.keys[j];
       exps += key.exp;
-      rows.push_back({"  " + Label(j), Fine(key.masked_score), Fine(key.masked_score - e_.largest), Fine(key.exp), Fine(key.weight)});
+      rows.push_back(
+          {"  " + Label(j), Fine(key.masked_score), Fine(key.masked_score - e_.largest), Fine(key.exp), Fine(key.weight)});
     }
     for (const std::size_t j : rest_) rest_exp += e_.keys[j].exp;
     if (!rest_.empty()) rows.push_back({"  " + RestLabel(), "", "", Fine(rest_exp), Fine(rest_exp / e_.total)});
-    if (e_.has_sink) rows.push_back({"  the sink", Fine(e_.sink), Fine(e_.sink - e_.largest), Fine(e_.sink_exp), Fine(e_.sink_exp / e_.total)});
+    if (e_.has_sink)
+      rows.push_back({"  the sink", Fine(e_.sink), Fine(e_.sink - e_.largest), Fine(e_.sink_exp), Fine(e_.sink_exp / e_.total)});
     rows.push_back({"  total", "", "", Fine(exps + rest_exp + e_.sink_exp), Fine((exps + rest_exp + e_.sink_exp) / e_.total)});
     text_ += AlignColumns(rows, {Align::kLeft, Align::kRight, Align::kRight, Align::kRight, Align::kRight});
   }
@@ -201,15 +210,19 @@ class Writer {
     const std::size_t dim = e_.q.size();
     std::vector<std::size_t> order(dim);
     std::iota(order.begin(), order.end(), std::size_t{0});
-    const auto product = [&](std::size_t d) { return e_.q[d] * e_.k(static_cast<std::int64_t>(j), static_cast<std::int64_t>(d)); };
+    const auto product = [&](std::size_t d) {
+      return e_.q[d] * e_.k(static_cast<std::int64_t>(j), static_cast<std::int64_t>(d));
+    };
     if (static_cast<std::int64_t>(dim) > kMaxProducts) {
-      std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return std::fabs(product(a)) > std::fabs(product(b)); });
+      std::stable_sort(order.begin(), order.end(),
+                       [&](std::size_t a, std::size_t b) { return std::fabs(product(a)) > std::fabs(product(b)); });
       order.resize(kTopProducts);
     }
     std::string text;
     double sum = 0;
     for (const std::size_t d : order) {
-      text += fmt::format("{}{}×{}", text.empty() ? "" : " + ", Factor(e_.q[d]), Factor(e_.k(static_cast<std::int64_t>(j), static_cast<std::int64_t>(d))));
+      text += fmt::format("{}{}×{}", text.empty() ? "" : " + ", Factor(e_.q[d]),
+                          Factor(e_.k(static_cast<std::int64_t>(j), static_cast<std::int64_t>(d))));
       sum += product(d);
     }
     if (order.size() < dim) text += fmt::format(" + ({} of {} other dims)", Fine(e_.keys[j].product - sum), dim - order.size());
@@ -222,7 +235,8 @@ class Writer {
     if (labels_.q == labels_.k) text_ += fmt::format(" of token {}", e_.row.query);
     if (!labels_.q_origin.empty()) text_ += fmt::format(", where {} = {}", labels_.q, labels_.q_origin);
     text_ += ":\n";
-    std::vector<Cells> rows = {scaled ? Cells{"  key", "score", "dot product", "its products"} : Cells{"  key", "score", "its products"}};
+    std::vector<Cells> rows = {scaled ? Cells{"  key", "score", "dot product", "its products"}
+                                      : Cells{"  key", "score", "its products"}};
     for (const std::size_t j : shown_) {
       Cells row = {"  " + Label(j), Fine(e_.keys[j].score)};
       if (scaled) row.push_back(Fine(e_.keys[j].product));
@@ -233,8 +247,8 @@ class Writer {
     align.front() = align.back() = Align::kLeft;
     text_ += AlignColumns(rows, align);
     if (rest_.empty()) return;
-    const auto [low, high] = std::minmax_element(rest_.begin(), rest_.end(),
-                                                 [&](std::size_t a, std::size_t b) { return e_.keys[a].score < e_.keys[b].score; });
+    const auto [low, high] = std::minmax_element(
+        rest_.begin(), rest_.end(), [&](std::size_t a, std::size_t b) { return e_.keys[a].score < e_.keys[b].score; });
     text_ += fmt::format("  {}: scores {} … {}\n", RestLabel(), Fine(e_.keys[*low].score), Fine(e_.keys[*high].score));
   }
 
@@ -243,12 +257,14 @@ class Writer {
     const std::size_t count = e_.context.size();
     const bool cut = count > static_cast<std::size_t>(kMaxDims) + 2;
     const auto row = [&](const std::vector<double>& values) {
-      const std::vector<double> head(values.begin(), values.begin() + static_cast<std::int64_t>(cut ? kMaxDims : static_cast<std::int64_t>(count)));
+      const std::vector<double> head(
+          values.begin(), values.begin() + static_cast<std::int64_t>(cut ? kMaxDims : static_cast<std::int64_t>(count)));
       return Row(head, "") + (cut ? " …" : "");
     };
-    text_ += fmt::format("\nbatched row ({}) {}; per-token row (reference) {}; difference {}{}\n", Name(e_.path), row(e_.context), row(e_.per_token),
-                         e_.difference == 0 ? "0" : fmt::format("{:.1e}", e_.difference),
-                         e_.bound_used <= 1 ? "" : fmt::format(": DISAGREE, {:.3g} times the rounding-error bound", e_.bound_used));
+    text_ +=
+        fmt::format("\nbatched row ({}) {}; per-token row (reference) {}; difference {}{}\n", Name(e_.path), row(e_.context),
+                    row(e_.per_token), e_.difference == 0 ? "0" : fmt::format("{:.1e}", e_.difference),
+                    e_.bound_used <= 1 ? "" : fmt::format(": DISAGREE, {:.3g} times the rounding-error bound", e_.bound_used));
   }
 
   const Explanation& e_;

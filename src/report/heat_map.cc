@@ -15,9 +15,10 @@ struct Rgb {
   double r, g, b;
 };
 
-// From near black over blue and green to yellow: lightness grows evenly, so that the order can be seen without hue, in print and by the
-// colour-blind.
-constexpr std::array<Rgb, 6> kPalette = {{{28, 16, 52}, {52, 60, 128}, {36, 108, 142}, {38, 152, 130}, {112, 198, 84}, {250, 228, 60}}};
+// From near black over blue and green to yellow: lightness grows evenly, so that the order can be seen without hue, in print and
+// by the colour-blind.
+constexpr std::array<Rgb, 6> kPalette = {
+    {{28, 16, 52}, {52, 60, 128}, {36, 108, 142}, {38, 152, 130}, {112, 198, 84}, {250, 228, 60}}};
 
 Rgb ColorOf(double value) {
   const double at = std::clamp(std::isnan(value) ? 0.0 : value, 0.0, 1.0) * (kPalette.size() - 1);
@@ -48,9 +49,11 @@ std::string PaintCell(const std::string& text, double value, Colors colors) {
   const bool dark = 0.299 * c.r + 0.587 * c.g + 0.114 * c.b < 128;
   if (colors == Colors::k24Bit) {
     const int ink = dark ? 255 : 0;
-    return fmt::format("\x1b[38;2;{};{};{};48;2;{};{};{}m{}\x1b[0m", ink, ink, ink, Rounded(c.r), Rounded(c.g), Rounded(c.b), text);
+    return fmt::format("\x1b[38;2;{};{};{};48;2;{};{};{}m{}\x1b[0m", ink, ink, ink, Rounded(c.r), Rounded(c.g), Rounded(c.b),
+                       text);
   }
-  return fmt::format("\x1b[38;5;{};48;5;{}m{}\x1b[0m", dark ? 231 : 16, 16 + 36 * CubeLevel(c.r) + 6 * CubeLevel(c.g) + CubeLevel(c.b), text);
+  return fmt::format("\x1b[38;5;{};48;5;{}m{}\x1b[0m", dark ? 231 : 16,
+                     16 + 36 * CubeLevel(c.r) + 6 * CubeLevel(c.g) + CubeLevel(c.b), text);
 }
 
 HeatMap Pool(const HeatMap& map, std::int64_t max_rows, std::int64_t max_columns, std::vector<double>* storage) {
@@ -85,7 +88,8 @@ std::string ShowHeatMap(const HeatMap& map, Colors colors) {
   for (std::int64_t r = 0; r < map.rows; ++r) {
     text += "  ";
     if (!map.row_labels.empty()) text += PadRight(map.row_labels[static_cast<std::size_t>(r)], label_width) + ' ';
-    for (std::int64_t c = 0; c < map.columns; ++c) text += Cell(level(map.values[static_cast<std::size_t>(r * map.columns + c)]), colors);
+    for (std::int64_t c = 0; c < map.columns; ++c)
+      text += Cell(level(map.values[static_cast<std::size_t>(r * map.columns + c)]), colors);
     text += '\n';
   }
   text += "  0 ";

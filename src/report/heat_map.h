@@ -9,8 +9,8 @@
 namespace regard::report {
 
 enum class Colors : std::uint8_t {
-  kNone,   // no escape sequence at all: shades " ░▒▓█"
-  k256,    // the 6×6×6 cube of xterm
+  kNone,  // no escape sequence at all: shades " ░▒▓█"
+  k256,   // the 6×6×6 cube of xterm
   k24Bit,
 };
 
@@ -25,12 +25,12 @@ struct HeatMap {
   double largest = 0;                        // what full colour stands for; 0: the largest value
 };
 
-/// Mean of the cells that fall into each of at most `max_rows` × `max_columns` bins; bin r begins at row ⌊r·rows/R⌋, columns alike. Labels
-/// become those of each bin's first row. `storage` holds the values of the result.
+/// Mean of the cells that fall into each of at most `max_rows` × `max_columns` bins; bin r begins at row ⌊r·rows/R⌋, columns
+/// alike. Labels become those of each bin's first row. `storage` holds the values of the result.
 HeatMap Pool(const HeatMap& map, std::int64_t max_rows, std::int64_t max_columns, std::vector<double>* storage);
 
-/// Two columns of the terminal a cell, one line a row. Colour grows with the square root of the value, so that small weights can be told
-/// apart beside a dominating one. Ends with a legend.
+/// Two columns of the terminal a cell, one line a row. Colour grows with the square root of the value, so that small weights can
+/// be told apart beside a dominating one. Ends with a legend.
 std::string ShowHeatMap(const HeatMap& map, Colors colors);
 
 }  // namespace regard::report

@@ -30,9 +30,9 @@ TEST(Pool, AveragesBinsThatCoverEverything) {
   const HeatMap pooled = Pool({5, 3, values, {"a", "b", "c", "d", "e"}}, 2, 2, &storage);
   ASSERT_EQ(pooled.rows, 2);
   ASSERT_EQ(pooled.columns, 2);
-  EXPECT_EQ(pooled.values[0], 1.5);    // rows 0, 1; column 0
-  EXPECT_EQ(pooled.values[1], 3);      // rows 0, 1; columns 1, 2
-  EXPECT_EQ(pooled.values[2], 9);      // rows 2 to 4
+  EXPECT_EQ(pooled.values[0], 1.5);  // rows 0, 1; column 0
+  EXPECT_EQ(pooled.values[1], 3);    // rows 0, 1; columns 1, 2
+  EXPECT_EQ(pooled.values[2], 9);    // rows 2 to 4
   EXPECT_EQ(pooled.values[3], 10.5);
   EXPECT_EQ(pooled.row_labels, (std::vector<std::string>{"a", "c"}));
 }

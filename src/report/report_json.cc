@@ -37,8 +37,13 @@ Json Of(const Range& range) {
 Json Of(const RowIndex& row) { return {{"batch", row.batch}, {"head", row.head}, {"query", row.query}}; }
 
 Json Of(const MirroredCells& cells) {
-  return {{"batch", cells.cell.batch}, {"head", cells.cell.head},         {"query", cells.cell.query},           {"key", cells.key},
-          {"value", Number(cells.value)}, {"mirrored", Number(cells.mirrored)}, {"difference", Number(cells.Difference())}};
+  return {{"batch", cells.cell.batch},
+          {"head", cells.cell.head},
+          {"query", cells.cell.query},
+          {"key", cells.key},
+          {"value", Number(cells.value)},
+          {"mirrored", Number(cells.mirrored)},
+          {"difference", Number(cells.Difference())}};
 }
 
 Json Of(const RowSample& sample) {
@@ -121,17 +126,25 @@ Json Tensors(const io::Problem& problem, const RowStages& values) {
 
 const char* KindName(io::Problem::Kind kind) {
   switch (kind) {
-    case io::Problem::Kind::kAttention: return "attention";
-    case io::Problem::Kind::kSelfAttention: return "self_attention";
-    case io::Problem::Kind::kThirdStage: return "third_stage";
+    case io::Problem::Kind::kAttention:
+      return "attention";
+    case io::Problem::Kind::kSelfAttention:
+      return "self_attention";
+    case io::Problem::Kind::kThirdStage:
+      return "third_stage";
   }
   return "unknown";
 }
 
 Json ProblemJson(const io::Problem& problem) {
   const PlanShape& s = problem.shape;
-  Json json = {{"kind", KindName(problem.kind)}, {"batch", s.batch},   {"heads", s.heads},       {"kv_heads", s.kv_heads}, {"q_len", s.q_len},
-               {"kv_len", s.kv_len},             {"v_dim", s.v_dim}};
+  Json json = {{"kind", KindName(problem.kind)},
+               {"batch", s.batch},
+               {"heads", s.heads},
+               {"kv_heads", s.kv_heads},
+               {"q_len", s.q_len},
+               {"kv_len", s.kv_len},
+               {"v_dim", s.v_dim}};
   if (problem.kind != io::Problem::Kind::kThirdStage) {
     json["head_dim"] = s.head_dim;
     json["scale"] = Number(problem.scale);
@@ -150,7 +163,8 @@ std::string Dump(const Json& json) { return json.dump(2, ' ', false, Json::error
 
 }  // namespace
 
-std::string RunReportJson(const io::Problem& problem, const RunReport& report, const std::string& output, const std::vector<std::string>& saved) {
+std::string RunReportJson(const io::Problem& problem, const RunReport& report, const std::string& output,
+                          const std::vector<std::string>& saved) {
   Json json = Header(problem, "run");
   json["ran"] = report.description;
   json["path"] = Name(report.path);
@@ -187,7 +201,7 @@ std::string ExplanationsJson(const io::Problem& problem, const std::vector<Expla
       row["total"] = Number(e.total);
       row["lse"] = Number(e.lse);
     }
-    const auto column = [&](const char* name, double KeyTerm::* member) {
+    const auto column = [&](const char* name, double KeyTerm::*member) {
       Json list = Json::array();
       for (const KeyTerm& key : e.keys) list.push_back(Number(key.*member));
       row[name] = list;

@@ -11,7 +11,8 @@
 namespace regard::report {
 namespace {
 
-// Rows that a whole call hands to the kernel for many rows at a time; fewer queries are repeated no more often than the call has queries.
+// Rows that a whole call hands to the kernel for many rows at a time; fewer queries are repeated no more often than the call has
+// queries.
 constexpr std::int64_t kManyRows = 16;
 
 // [begin, end) of an axis counted from the right of a tensor that broadcasts to [batch, heads, q_len, kv_len].
@@ -67,7 +68,8 @@ AttentionResult RunFused(const Call& call, const ExecOptions& exec) {
   const Dims rows = {call.q.dim(0), call.q.dim(1), call.q.dim(2)};
   AttentionResult result{Tensor(DType::kF32, {rows[0], rows[1], rows[2], call.v.dim(3)}), Tensor(DType::kF32, rows), 0};
   Workspace workspace = plan.MakeWorkspace();
-  const Outputs outputs{.context = result.context.mutable_view(), .lse = result.lse.mutable_view(), .empty_rows = &result.empty_rows};
+  const Outputs outputs{
+      .context = result.context.mutable_view(), .lse = result.lse.mutable_view(), .empty_rows = &result.empty_rows};
   plan.Run({call.q, call.k, call.v}, outputs, workspace).ThrowIfFailed();
   return result;
 }
@@ -78,8 +80,8 @@ RowStages ComputeWhole(const Call& call, const ExecOptions& exec) {
     return {{}, {}, {}, {}, Flattened(r.context), Flattened(r.lse), r.empty_rows};
   }
   const Stages s = ComputeStages(call.q, call.k, call.v, call.params, exec);
-  return {Flattened(s.scores), Flattened(s.capped), Flattened(s.masked_scores), Flattened(s.weights), Flattened(s.context), Flattened(s.lse),
-          s.empty_rows};
+  return {Flattened(s.scores), Flattened(s.capped), Flattened(s.masked_scores), Flattened(s.weights), Flattened(s.context),
+          Flattened(s.lse),    s.empty_rows};
 }
 
 // The elements of one row of a result [batch, heads, q_len(, n)].
@@ -134,7 +136,8 @@ RowSample SampleRows(const PlanShape& shape, std::int64_t max_work) {
     return sample;
   }
   // At least 16 a pair, whatever the dims: the stages themselves cost time and memory.
-  const std::int64_t work_per_row = std::max<std::int64_t>(16, shape.kv_len * std::max<std::int64_t>(16, shape.head_dim + shape.v_dim));
+  const std::int64_t work_per_row =
+      std::max<std::int64_t>(16, shape.kv_len * std::max<std::int64_t>(16, shape.head_dim + shape.v_dim));
   const std::int64_t affordable = std::max(max_work / work_per_row, kMinSampledRows);
   if (sample.total <= affordable) {
     sample.everything = true;
@@ -146,14 +149,16 @@ RowSample SampleRows(const PlanShape& shape, std::int64_t max_work) {
 
   // Places worth a look in a sequence, the most telling first: its ends, then the edges of the kernels' tiles and tasks.
   std::vector<std::int64_t> places;
-  for (const std::int64_t place : {std::int64_t{0}, shape.q_len - 1, std::int64_t{256}, std::int64_t{255}, std::int64_t{16}, std::int64_t{15}}) {
+  for (const std::int64_t place :
+       {std::int64_t{0}, shape.q_len - 1, std::int64_t{256}, std::int64_t{255}, std::int64_t{16}, std::int64_t{15}}) {
     if (place >= 0 && place < shape.q_len) places.push_back(place);
   }
   const std::int64_t wanted = std::min(affordable, std::max<std::int64_t>(kMinSampledRows, 64));
   const std::int64_t evenly = std::min<std::int64_t>(shape.q_len, 32);
   for (std::int64_t e = 0; e < evenly; ++e) places.push_back(e * (shape.q_len - 1) / std::max<std::int64_t>(1, evenly - 1));
 
-  // Place n goes to head n·step, so that neighbouring places meet different heads and every head is met when there are rows enough.
+  // Place n goes to head n·step, so that neighbouring places meet different heads and every head is met when there are rows
+  // enough.
   std::set<std::array<std::int64_t, 3>> chosen;
   const std::int64_t step = std::max<std::int64_t>(1, pairs_of_heads / wanted);
   const std::int64_t tries = wanted * 4;  // places may coincide
@@ -219,8 +224,8 @@ Tensor GatherRows(const TensorView& result, const RowSample& sample) {
 
 std::string Describe(const RowSample& sample) {
   if (sample.everything) return sample.total == 1 ? "the one row" : fmt::format("all {} rows", ShowCount(sample.total));
-  return fmt::format("{} of {} rows: first, last, block edges, evenly spaced", ShowCount(static_cast<std::int64_t>(sample.rows.size())),
-                     ShowCount(sample.total));
+  return fmt::format("{} of {} rows: first, last, block edges, evenly spaced",
+                     ShowCount(static_cast<std::int64_t>(sample.rows.size())), ShowCount(sample.total));
 }
 
 }  // namespace regard::report

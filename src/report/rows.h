@@ -4,8 +4,8 @@
 //     const RowStages reference = ComputeRows(call, sample, {.path = Path::kReference});
 //     reference.weights   // [rows, kv_len]; row r belongs to sample.rows[r]
 //
-// A small problem is computed whole, in one run. Of a large one only the sampled rows are computed, each as a problem of its own (RowCall),
-// so that memory stays O(rows · kv_len) and nothing q_len × kv_len is ever held.
+// A small problem is computed whole, in one run. Of a large one only the sampled rows are computed, each as a problem of its own
+// (RowCall), so that memory stays O(rows · kv_len) and nothing q_len × kv_len is ever held.
 #pragma once
 
 #include <cstdint>
@@ -34,9 +34,9 @@ struct RowSample {
   std::int64_t total = 0;      // how many there are
 };
 
-/// Rows such that rows·kv_len·(head_dim + v_dim), the multiplications of looking at them, is about `max_work` or less: all of them if
-/// possible, else at least kMinSampledRows (or all): first, last, the edges of the blocks that kernels work in, and evenly spaced ones, dealt
-/// out over sequences and heads.
+/// Rows such that rows·kv_len·(head_dim + v_dim), the multiplications of looking at them, is about `max_work` or less: all of
+/// them if possible, else at least kMinSampledRows (or all): first, last, the edges of the blocks that kernels work in, and
+/// evenly spaced ones, dealt out over sequences and heads.
 inline constexpr std::int64_t kMinSampledRows = 8;
 RowSample SampleRows(const PlanShape& shape, std::int64_t max_work);
 
@@ -44,9 +44,10 @@ RowSample SampleRows(const PlanShape& shape, std::int64_t max_work);
 RowSample ChosenRows(const PlanShape& shape, const std::vector<std::int64_t>& batches, const std::vector<std::int64_t>& heads,
                      const std::vector<std::int64_t>& queries);
 
-/// One query row as a call of its own: one sequence, the heads that share the row's kv head, and the query repeated `copies` times. Row 0 of
-/// head `head_in_group` of any result has the bits it has in the whole call, provided that the same kernel runs; the copies are there to get
-/// the kernel for many rows, and stand for nothing. Positions, mask, bias, lengths, segments, slopes and sinks follow the row.
+/// One query row as a call of its own: one sequence, the heads that share the row's kv head, and the query repeated `copies`
+/// times. Row 0 of head `head_in_group` of any result has the bits it has in the whole call, provided that the same kernel runs;
+/// the copies are there to get the kernel for many rows, and stand for nothing. Positions, mask, bias, lengths, segments, slopes
+/// and sinks follow the row.
 struct RowCall {
   RowCall(const Call& whole, const RowIndex& row, std::int64_t copies);
 
@@ -65,7 +66,8 @@ struct RowStages {
   std::int64_t empty_rows = 0;                    // counted only when everything was computed
 };
 
-/// Path kFused gives context and lse only. No result is rounded to v's type. Runs of single rows use the kernel that the whole call would use. Throws Error.
+/// Path kFused gives context and lse only. No result is rounded to v's type. Runs of single rows use the kernel that the whole
+/// call would use. Throws Error.
 RowStages ComputeRows(const Call& call, const RowSample& sample, const ExecOptions& exec);
 
 /// The rows of a result [batch, heads, q_len, n] or [batch, heads, q_len], as f64 [rows, n] or [rows].

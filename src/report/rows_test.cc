@@ -48,14 +48,16 @@ TEST_P(OneRowAtATime, HasTheNumbersOfTheWholeRun) {
     const std::int64_t heads = call.q.dim(1), queries = call.q.dim(2), keys = call.k.dim(2), v_dim = call.v.dim(3);
     // Staged has its BLAS' bits, which depend on the size of the product.
     const auto same = [](double a, double b) {
-      return GetParam() == Path::kStaged ? SameBits(a, b) || std::fabs(a - b) <= 1e-3 * std::max(1.0, std::fabs(b)) : SameBits(a, b);
+      return GetParam() == Path::kStaged ? SameBits(a, b) || std::fabs(a - b) <= 1e-3 * std::max(1.0, std::fabs(b))
+                                         : SameBits(a, b);
     };
     for (std::size_t n = 0; n < sample.rows.size(); ++n) {
       const RowIndex& row = sample.rows[n];
       const std::int64_t r = static_cast<std::int64_t>(n), w = (row.batch * heads + row.head) * queries + row.query;
       ASSERT_TRUE(same(some.lse(r), whole.lse(w))) << some.lse(r) << " instead of " << whole.lse(w) << " in row " << w;
       for (std::int64_t d = 0; d < v_dim; ++d) {
-        ASSERT_TRUE(same(some.context(r, d), whole.context(w, d))) << some.context(r, d) << " instead of " << whole.context(w, d) << " in row " << w;
+        ASSERT_TRUE(same(some.context(r, d), whole.context(w, d)))
+            << some.context(r, d) << " instead of " << whole.context(w, d) << " in row " << w;
       }
       for (std::int64_t j = 0; some.masked_scores && j < keys; ++j) {
         // Which keys are visible is exact on every path.
@@ -71,7 +73,8 @@ INSTANTIATE_TEST_SUITE_P(Paths, OneRowAtATime, testing::Values(Path::kFused, Pat
                          [](const auto& path) { return std::string(Name(path.param)); });
 
 TEST(SampleRows, TakesEverythingWhenThatIsLittle) {
-  const RowSample sample = SampleRows({.batch = 2, .heads = 3, .kv_heads = 3, .q_len = 5, .kv_len = 7, .head_dim = 16, .v_dim = 16}, 1 << 20);
+  const RowSample sample =
+      SampleRows({.batch = 2, .heads = 3, .kv_heads = 3, .q_len = 5, .kv_len = 7, .head_dim = 16, .v_dim = 16}, 1 << 20);
   EXPECT_TRUE(sample.everything);
   ASSERT_EQ(sample.rows.size(), 30u);
   EXPECT_EQ(sample.rows[7], (RowIndex{0, 1, 2}));
@@ -79,8 +82,8 @@ TEST(SampleRows, TakesEverythingWhenThatIsLittle) {
 }
 
 TEST(SampleRows, TakesEndsAndBlockEdgesOfALongOneInOrder) {
-  const RowSample sample =
-      SampleRows({.batch = 1, .heads = 1, .kv_heads = 1, .q_len = 5000, .kv_len = 5000, .head_dim = 64, .v_dim = 64}, std::int64_t{1} << 25);
+  const RowSample sample = SampleRows(
+      {.batch = 1, .heads = 1, .kv_heads = 1, .q_len = 5000, .kv_len = 5000, .head_dim = 64, .v_dim = 64}, std::int64_t{1} << 25);
   EXPECT_FALSE(sample.everything);
   EXPECT_EQ(sample.total, 5000);
   EXPECT_LE(sample.rows.size(), 64u);
@@ -106,12 +109,14 @@ TEST(SampleRows, MeetsManyHeadsAndSequences) {
 }
 
 TEST(SampleRows, NeverFewerThanTheMinimum) {
-  const PlanShape shape{.batch = 1, .heads = 1, .kv_heads = 1, .q_len = 1000000, .kv_len = 1000000, .head_dim = 256, .v_dim = 256};
+  const PlanShape shape{
+      .batch = 1, .heads = 1, .kv_heads = 1, .q_len = 1000000, .kv_len = 1000000, .head_dim = 256, .v_dim = 256};
   EXPECT_EQ(static_cast<std::int64_t>(SampleRows(shape, 1).rows.size()), kMinSampledRows);
 }
 
 TEST(SampleRows, EmptyProblemsHaveNoRows) {
-  const RowSample sample = SampleRows({.batch = 1, .heads = 2, .kv_heads = 2, .q_len = 0, .kv_len = 7, .head_dim = 4, .v_dim = 4}, 100);
+  const RowSample sample =
+      SampleRows({.batch = 1, .heads = 2, .kv_heads = 2, .q_len = 0, .kv_len = 7, .head_dim = 4, .v_dim = 4}, 100);
   EXPECT_TRUE(sample.everything);
   EXPECT_TRUE(sample.rows.empty());
 }

@@ -54,11 +54,14 @@ StageFacts ProjectedFacts(const io::Problem& problem, char name, const TensorVie
   return facts;
 }
 
-void AddSquare(const io::Problem& problem, const Tensor& values, const Tensor& masked_scores, const RowSample& sample, StageFacts* facts) {
-  if (problem.shape.q_len == problem.shape.kv_len && problem.shape.q_len > 1) facts->square = SquareFactsOf(values, masked_scores, sample);
+void AddSquare(const io::Problem& problem, const Tensor& values, const Tensor& masked_scores, const RowSample& sample,
+               StageFacts* facts) {
+  if (problem.shape.q_len == problem.shape.kv_len && problem.shape.q_len > 1)
+    facts->square = SquareFactsOf(values, masked_scores, sample);
 }
 
-std::vector<StageFacts> FactsOfStages(const io::Problem& problem, const RowSample& sample, const RowStages& values, const std::string& how_weights) {
+std::vector<StageFacts> FactsOfStages(const io::Problem& problem, const RowSample& sample, const RowStages& values,
+                                      const std::string& how_weights) {
   std::vector<StageFacts> stages;
   if (problem.HasProjections()) {
     stages.push_back(ProjectedFacts(problem, 'q', problem.q));
@@ -87,7 +90,9 @@ ScoreTiming TimeFirstHead(const io::Problem& problem) {
 bool CanBeTimed(const PlanShape& s) { return s.batch > 0 && s.q_len > 0 && s.kv_len > 0 && s.head_dim > 0; }
 
 // One head of each, f64 or f32.
-Tensor HeadAs(const TensorView& tensor, std::int64_t b, std::int64_t h, DType type) { return Tensor::CopyOf(tensor.Select(0, b).Select(0, h), type); }
+Tensor HeadAs(const TensorView& tensor, std::int64_t b, std::int64_t h, DType type) {
+  return Tensor::CopyOf(tensor.Select(0, b).Select(0, h), type);
+}
 
 // Writes a head's matrix into its place of a whole [batch, heads, …].
 void PutHead(const Tensor& head, std::int64_t index, Tensor* whole) {
@@ -112,7 +117,8 @@ double LargestMagnitude(const TensorView& tensor) {
 double WeightErrorBound(const io::Problem& problem, const Tensor& scores) {
   const double dim = static_cast<double>(problem.shape.head_dim);
   const double products = dim * LargestMagnitude(problem.q) * LargestMagnitude(problem.k) * std::fabs(problem.scale);
-  return 2 * 0x1p-24 * ((dim + 16) * products + 16 * LargestMagnitude(scores) + static_cast<double>(scores.dim(2) + scores.dim(3)));
+  return 2 * 0x1p-24 *
+         ((dim + 16) * products + 16 * LargestMagnitude(scores) + static_cast<double>(scores.dim(2) + scores.dim(3)));
 }
 
 }  // namespace
@@ -145,7 +151,8 @@ RunReport MakeRunReport(const io::Problem& problem, const RunResult& result, con
   report.agreement.sample = report.sample;
   const auto compare = [&](Path path) {
     const bool is_result = path == result.path;
-    const Tensor computed = is_result || path == Path::kStaged ? Tensor() : ComputeRows(call, report.sample, WithPath(exec, path)).context;
+    const Tensor computed =
+        is_result || path == Path::kStaged ? Tensor() : ComputeRows(call, report.sample, WithPath(exec, path)).context;
     const Tensor& context = is_result ? shown : path == Path::kStaged ? staged.context : computed;
     const DType type = is_result ? result.context.dtype() : DType::kF32;
     const std::string rounded = type == DType::kF32 ? "" : fmt::format(", rounded to {}", Name(type));
@@ -171,8 +178,8 @@ RunReport MakeThirdStageReport(const io::Problem& problem, const RunResult& resu
   report.stages = FactsOfStages(problem, report.sample, report.values, "given");
   report.agreement.sample = report.sample;
   const std::int64_t group_size = problem.shape.heads / std::max<std::int64_t>(1, problem.v.dim(1));
-  report.agreement.paths.push_back(CompareThirdStage(Name(result.path), report.values.weights, problem.v, group_size, report.sample,
-                                                     report.values.context, result.context.dtype()));
+  report.agreement.paths.push_back(CompareThirdStage(Name(result.path), report.values.weights, problem.v, group_size,
+                                                     report.sample, report.values.context, result.context.dtype()));
   return report;
 }
 
@@ -185,7 +192,8 @@ OtherAxisRun RunAlongAxis(const io::Problem& problem, int axis, Path path) {
   for (std::int64_t n = 0; n < s.batch * s.heads; ++n) {
     const auto [b, h] = head_of(n);
     const Tensor q = HeadAs(problem.q, b, h, type), k = HeadAs(problem.k, b, h / group_size, type);
-    PutHead(path == Path::kReference ? ScoresByLoops(q, k, {.scale = problem.scale}) : Scores(q, k, {.scale = problem.scale}), n, &run.scores);
+    PutHead(path == Path::kReference ? ScoresByLoops(q, k, {.scale = problem.scale}) : Scores(q, k, {.scale = problem.scale}), n,
+            &run.scores);
   }
   const Dims file_shape = problem.FileShape("scores", StageShape(s));
   run.weights = Softmax(run.scores.view().Reshape(file_shape), axis);
@@ -213,14 +221,17 @@ RunReport MakeOtherAxisReport(const io::Problem& problem, const OtherAxisRun& ru
   for (StageFacts& stage : report.stages) {
     if (!stage.sums) continue;
     report.remarks.push_back(fmt::format("{}rows sum to {}: these are not attention weights, whose rows sum to 1",
-                                         over_queries ? fmt::format("columns sum to {}, ", Show(*stage.sums->columns)) : "", Show(stage.sums->rows)));
+                                         over_queries ? fmt::format("columns sum to {}, ", Show(*stage.sums->columns)) : "",
+                                         Show(stage.sums->rows)));
   }
   report.agreement.sample = report.sample;
   const OtherAxisRun reference = RunAlongAxis(problem, axis, Path::kReference);
-  const OtherAxisRun staged = path == Path::kStaged ? OtherAxisRun{{}, {}, run.context} : RunAlongAxis(problem, axis, Path::kStaged);
+  const OtherAxisRun staged =
+      path == Path::kStaged ? OtherAxisRun{{}, {}, run.context} : RunAlongAxis(problem, axis, Path::kStaged);
   const std::int64_t group_size = problem.shape.heads / problem.shape.kv_heads;
   report.agreement.paths.push_back(CompareThirdStage("staged", FlatRows(reference.weights), problem.v, group_size, report.sample,
-                                                     FlatRows(staged.context), DType::kF32, WeightErrorBound(problem, reference.scores)));
+                                                     FlatRows(staged.context), DType::kF32,
+                                                     WeightErrorBound(problem, reference.scores)));
   if (CanBeTimed(problem.shape)) report.timing = TimeFirstHead(problem);
   return report;
 }

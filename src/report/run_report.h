@@ -1,4 +1,5 @@
-// What `regard run` shows of a run: facts of every stage, agreement of the paths, the time a product saves, and small tensors whole.
+// What `regard run` shows of a run: facts of every stage, agreement of the paths, the time a product saves, and small tensors
+// whole.
 //
 //     const RunReport report = MakeRunReport(problem, result, options);
 //     out += ShowRunReport(problem, report, view);     // for people
@@ -23,17 +24,17 @@ namespace regard::report {
 struct RunResult {
   std::string description;  // what ran: Plan::Description()
   Path path = Path::kFused;
-  TensorView context;       // [batch, heads, q_len, v_dim]
+  TensorView context;  // [batch, heads, q_len, v_dim]
   std::int64_t empty_rows = 0;
 };
 
 struct RunReport {
   std::string description;
   Path path = Path::kFused;
-  std::optional<int> dim;         // softmax along another axis than keys
-  RowSample sample;               // the rows that facts and agreement are about
+  std::optional<int> dim;  // softmax along another axis than keys
+  RowSample sample;        // the rows that facts and agreement are about
   std::vector<StageFacts> stages;
-  RowStages values;               // of those rows: stages by `path`, or by staged when that holds none
+  RowStages values;  // of those rows: stages by `path`, or by staged when that holds none
   std::int64_t empty_rows = 0;
   std::vector<std::string> remarks;
   Agreement agreement;
@@ -46,12 +47,13 @@ int ThreadsFor(const PlanShape& shape, int stated);
 /// The call that a problem stands for; not for the third stage.
 Call CallOf(const io::Problem& problem);
 
-/// Facts about a result of problem kinds kAttention and kSelfAttention, softmax over keys. Memory O(tokens) beside 64 MiB at most; time
-/// bounded likewise. Throws Error.
+/// Facts about a result of problem kinds kAttention and kSelfAttention, softmax over keys. Memory O(tokens) beside 64 MiB at
+/// most; time bounded likewise. Throws Error.
 RunReport MakeRunReport(const io::Problem& problem, const RunResult& result, const ExecOptions& exec);
 /// Of the third stage alone; `result.context` = weights · v.
 RunReport MakeThirdStageReport(const io::Problem& problem, const RunResult& result);
-/// What softmax along axis `dim` of the scores gives, for `run --dim`. Holds every pair. `axis` counts in the rank of the scores as in files.
+/// What softmax along axis `dim` of the scores gives, for `run --dim`. Holds every pair. `axis` counts in the rank of the scores
+/// as in files.
 struct OtherAxisRun {
   Tensor scores, weights, context;  // [batch, heads, …] f32, or f64 by the reference path
 };

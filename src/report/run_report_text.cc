@@ -31,7 +31,9 @@ std::vector<std::string> ColumnLabels(std::int64_t count, const std::vector<std:
 }
 
 bool IsShown(const RowIndex& row, const RunView& view) {
-  const auto holds = [](const std::vector<std::int64_t>& list, std::int64_t x) { return std::find(list.begin(), list.end(), x) != list.end(); };
+  const auto holds = [](const std::vector<std::int64_t>& list, std::int64_t x) {
+    return std::find(list.begin(), list.end(), x) != list.end();
+  };
   return (view.batches.empty() || holds(view.batches, row.batch)) && (view.heads.empty() || holds(view.heads, row.head));
 }
 
@@ -49,7 +51,8 @@ class TextReport {
     if (!r_.sample.everything) text_ += fmt::format("stages of {}\n", Describe(r_.sample));
     text_ += StageTable(r_.stages);
     for (const std::string& remark : r_.remarks) text_ += remark + '\n';
-    if (r_.empty_rows > 0) text_ += fmt::format("{} empty rows: queries that see no key; their context is 0\n", ShowCount(r_.empty_rows));
+    if (r_.empty_rows > 0)
+      text_ += fmt::format("{} empty rows: queries that see no key; their context is 0\n", ShowCount(r_.empty_rows));
     if (IsSmall(p_) && r_.sample.everything) {
       Tensors();
     } else if (view_.is_terminal && !r_.sample.rows.empty()) {
@@ -133,7 +136,8 @@ class TextReport {
         counts.insert(counts.begin() + static_cast<std::ptrdiff_t>(line), 0.0);
       }
       const double* weights = r_.values.weights.As<double>() + static_cast<std::int64_t>(n) * keys;
-      for (std::int64_t j = 0; j < keys; ++j) sums[line * static_cast<std::size_t>(keys) + static_cast<std::size_t>(j)] += weights[j];
+      for (std::int64_t j = 0; j < keys; ++j)
+        sums[line * static_cast<std::size_t>(keys) + static_cast<std::size_t>(j)] += weights[j];
       ++counts[line];
     }
     if (queries.empty() || keys == 0) return;
@@ -148,10 +152,13 @@ class TextReport {
     for (const std::string& label : map.row_labels) label_width = std::max(label_width, DisplayWidth(label));
     std::vector<double> storage;
     const HeatMap pooled = Pool(map, kMapRows, std::max(1, (view_.width - 4 - label_width) / 2), &storage);
-    text_ += fmt::format("\nweights{}{}: a line a query{}, keys 0 to {} from left to right\n",
-                         p_.shape.batch > 1 ? fmt::format(", batch {}", batch) : "",
-                         p_.shape.heads == 1 ? "" : heads.size() == 1 ? fmt::format(", head {}", heads[0]) : fmt::format(", mean of {} heads", heads.size()),
-                         pooled.rows < map.rows ? fmt::format(" group, {} queries in {} lines", map.rows, pooled.rows) : "", keys - 1);
+    text_ +=
+        fmt::format("\nweights{}{}: a line a query{}, keys 0 to {} from left to right\n",
+                    p_.shape.batch > 1 ? fmt::format(", batch {}", batch) : "",
+                    p_.shape.heads == 1 ? ""
+                    : heads.size() == 1 ? fmt::format(", head {}", heads[0])
+                                        : fmt::format(", mean of {} heads", heads.size()),
+                    pooled.rows < map.rows ? fmt::format(" group, {} queries in {} lines", map.rows, pooled.rows) : "", keys - 1);
     text_ += ShowHeatMap(pooled, view_.colors);
   }
 

@@ -65,8 +65,8 @@ std::string Show(const ScoreTiming& timing) {
   const double ratio = timing.ratio();
   const std::string verdict = ratio >= 1 ? fmt::format("the product is {:.3g} times as fast", ratio)
                                          : fmt::format("the loops are {:.3g} times as fast", ratio > 0 ? 1 / ratio : 0.0);
-  return fmt::format("time of scores {}, f32, one thread, warm: by loops {}, by one product {}; {}\n", size, ShowSeconds(timing.loops_seconds),
-                     ShowSeconds(timing.product_seconds), verdict);
+  return fmt::format("time of scores {}, f32, one thread, warm: by loops {}, by one product {}; {}\n", size,
+                     ShowSeconds(timing.loops_seconds), ShowSeconds(timing.product_seconds), verdict);
 }
 
 }  // namespace regard::report

@@ -15,8 +15,8 @@ struct ScoreTiming {
   double ratio() const { return product_seconds > 0 ? loops_seconds / product_seconds : 0; }
 };
 
-/// Times regard::ScoresByLoops and regard::Scores on one head, q [q_len, dim] and k [kv_len, dim], both on the same f32 copies, in this thread.
-/// The caller keeps the BLAS to one thread. Takes some milliseconds, whatever the size: long inputs are cut.
+/// Times regard::ScoresByLoops and regard::Scores on one head, q [q_len, dim] and k [kv_len, dim], both on the same f32 copies,
+/// in this thread. The caller keeps the BLAS to one thread. Takes some milliseconds, whatever the size: long inputs are cut.
 ScoreTiming TimeScores(const TensorView& q, const TensorView& k, float scale);
 
 /// "scores of one head 6×6, f32, one thread: by loops 1.2 µs, by one product 2.0 µs: the loops are 1.7 times as fast".

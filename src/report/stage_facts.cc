@@ -18,8 +18,8 @@ double LargestMagnitude(const Range& range) { return std::max(std::fabs(range.sm
 // A pair of mirrored cells as "[0,1] 0.2006, [1,0] 0.1385"; heads are named where there are several.
 std::string Show(const MirroredCells& cells, bool name_head, double magnitude) {
   const std::string head = name_head ? fmt::format("{},{},", cells.cell.batch, cells.cell.head) : "";
-  return fmt::format("[{}{},{}] {} / [{}{},{}] {}", head, cells.cell.query, cells.key, ShowNumber(cells.value, magnitude), head, cells.key,
-                     cells.cell.query, ShowNumber(cells.mirrored, magnitude));
+  return fmt::format("[{}{},{}] {} / [{}{},{}] {}", head, cells.cell.query, cells.key, ShowNumber(cells.value, magnitude), head,
+                     cells.key, cells.cell.query, ShowNumber(cells.mirrored, magnitude));
 }
 
 std::string SquareLine(const StageFacts& stage, bool name_heads) {
@@ -31,7 +31,8 @@ std::string SquareLine(const StageFacts& stage, bool name_heads) {
   line += square.first && !name_heads ? "; " : "\n  ";
   // The same matrix computed in another order differs by roundings only.
   if (square.largest->Difference() <= 1e-6 * magnitude) {
-    return line + (square.largest->Difference() == 0 ? "symmetric" : fmt::format("symmetric within {:.1e}", square.largest->Difference()));
+    return line + (square.largest->Difference() == 0 ? "symmetric"
+                                                     : fmt::format("symmetric within {:.1e}", square.largest->Difference()));
   }
   return line + fmt::format("largest asymmetry {} at {}", ShowNumber(square.largest->Difference(), magnitude),
                             Show(*square.largest, name_heads, magnitude));

@@ -1,4 +1,5 @@
-// What a reader wants to know of each stage before looking at its numbers. Computed once; the text and the JSON show the same facts.
+// What a reader wants to know of each stage before looking at its numbers. Computed once; the text and the JSON show the same
+// facts.
 #pragma once
 
 #include <cstdint>
@@ -24,10 +25,10 @@ std::string Show(const Range& range);
 
 /// The cells [i, j] and [j, i] of one head.
 struct MirroredCells {
-  RowIndex cell;            // cell.query is i
-  std::int64_t key = 0;     // j
-  double value = 0;         // at [i, j]
-  double mirrored = 0;      // at [j, i]
+  RowIndex cell;         // cell.query is i
+  std::int64_t key = 0;  // j
+  double value = 0;      // at [i, j]
+  double mirrored = 0;   // at [j, i]
   double Difference() const;
 };
 
@@ -40,23 +41,23 @@ struct SquareFacts {
 
 /// Sums of the weights.
 struct WeightSums {
-  Range rows;                          // of rows that are not empty
-  std::vector<double> each_row;        // of every looked-at row
-  std::optional<Range> columns;        // only when every row was looked at
-  std::vector<double> each_column;     // [batch · heads · kv_len]; likewise
+  Range rows;                       // of rows that are not empty
+  std::vector<double> each_row;     // of every looked-at row
+  std::optional<Range> columns;     // only when every row was looked at
+  std::vector<double> each_column;  // [batch · heads · kv_len]; likewise
 };
 
 struct StageFacts {
   std::string name;
-  Dims shape;        // of the whole stage, as its file has it
-  std::string how;   // "inputs 6×3 · inputsᵀ 3×6: 36 pairs, 3 summed away"
-  Range range;       // over the rows that were looked at
+  Dims shape;       // of the whole stage, as its file has it
+  std::string how;  // "inputs 6×3 · inputsᵀ 3×6: 36 pairs, 3 summed away"
+  Range range;      // over the rows that were looked at
   std::optional<SquareFacts> square;
   std::optional<WeightSums> sums;  // weights only
 };
 
-/// All tensors are f64 [rows, n] (lse: [rows]) and belong to the rows of `sample`, as RowStages has them. −inf in `masked_scores` tells what
-/// a query may not see; without that tensor it sees everything.
+/// All tensors are f64 [rows, n] (lse: [rows]) and belong to the rows of `sample`, as RowStages has them. −inf in `masked_scores`
+/// tells what a query may not see; without that tensor it sees everything.
 Range RangeOf(const Tensor& values);
 SquareFacts SquareFactsOf(const Tensor& values, const Tensor& masked_scores, const RowSample& sample);
 /// Rows that see nothing (weights all 0) are left out of the range of row sums.

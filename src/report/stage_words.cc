@@ -9,7 +9,9 @@
 namespace regard::report {
 namespace {
 
-bool IsSimplified(const io::Problem& problem) { return problem.kind == io::Problem::Kind::kSelfAttention && !problem.HasProjections(); }
+bool IsSimplified(const io::Problem& problem) {
+  return problem.kind == io::Problem::Kind::kSelfAttention && !problem.HasProjections();
+}
 
 std::string Join(const std::vector<std::string>& parts) {
   std::string text;
@@ -21,7 +23,8 @@ std::string Join(const std::vector<std::string>& parts) {
 std::string InEachHead(const PlanShape& s) {
   if (s.batch * s.heads == 1) return {};
   const std::string count = s.batch == 1 ? fmt::format("{}", s.heads) : fmt::format("{}×{}", s.batch, s.heads);
-  const std::string shared = s.kv_heads < s.heads ? fmt::format(" ({} of k and v, each read by {})", s.kv_heads, s.heads / s.kv_heads) : "";
+  const std::string shared =
+      s.kv_heads < s.heads ? fmt::format(" ({} of k and v, each read by {})", s.kv_heads, s.heads / s.kv_heads) : "";
   return fmt::format(" in each of {} heads{}", count, shared);
 }
 
@@ -54,8 +57,8 @@ std::string HowProjected(const io::Problem& problem, char name) {
                         : name == 'k' ? Matrix{p.w_key, p.b_key, "key", problem.shape.kv_heads}
                                       : Matrix{p.w_value, p.b_value, "value", problem.shape.kv_heads};
   if (!matrix.w) return "the inputs";
-  std::string how = fmt::format("inputs {}×{} · w_{}ᵀ {}×{}", problem.inputs.dim(-2), problem.inputs.dim(-1), matrix.suffix, matrix.w.dim(1),
-                                matrix.w.dim(0));
+  std::string how = fmt::format("inputs {}×{} · w_{}ᵀ {}×{}", problem.inputs.dim(-2), problem.inputs.dim(-1), matrix.suffix,
+                                matrix.w.dim(1), matrix.w.dim(0));
   if (matrix.b) how += fmt::format(" + b_{}", matrix.suffix);
   if (matrix.heads > 1) how += fmt::format(", cut into {} heads", matrix.heads);
   return how;
@@ -63,14 +66,17 @@ std::string HowProjected(const io::Problem& problem, char name) {
 
 std::string HowScores(const io::Problem& problem) {
   const PlanShape& s = problem.shape;
-  std::string how = fmt::format("{} {}×{} · {}ᵀ {}×{}", QueryName(problem), s.q_len, s.head_dim, KeyName(problem), s.head_dim, s.kv_len);
+  std::string how =
+      fmt::format("{} {}×{} · {}ᵀ {}×{}", QueryName(problem), s.q_len, s.head_dim, KeyName(problem), s.head_dim, s.kv_len);
   how += InEachHead(s);
   how += fmt::format(": {} pairs, {} summed away", ShowCount(s.batch * s.heads * s.q_len * s.kv_len), s.head_dim);
   if (problem.scale != 1) how += fmt::format(", × {:.4g}", problem.scale);
   return how;
 }
 
-std::string HowCapped(const io::Problem& problem) { return fmt::format("{0:.6g} · tanh(scores / {0:.6g})", problem.params.soft_cap); }
+std::string HowCapped(const io::Problem& problem) {
+  return fmt::format("{0:.6g} · tanh(scores / {0:.6g})", problem.params.soft_cap);
+}
 
 bool HasMaskingRules(const io::Problem& problem) {
   return problem.params.bias || problem.params.alibi_slopes || !VisibilityRules(problem.params).empty();

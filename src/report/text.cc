@@ -41,18 +41,18 @@ bool In(const Range (&ranges)[n], char32_t c) {
 }
 
 // Unicode 15, the scripts that tokenizers meet most: marks that are drawn onto the character before them …
-constexpr Range kCombining[] = {{0x0300, 0x036F}, {0x0483, 0x0489}, {0x0591, 0x05BD}, {0x0610, 0x061A}, {0x064B, 0x065F},
-                                {0x0670, 0x0670}, {0x06D6, 0x06DC}, {0x0900, 0x0902}, {0x093C, 0x093C}, {0x0941, 0x0948},
-                                {0x094D, 0x094D}, {0x0E31, 0x0E31}, {0x0E34, 0x0E3A}, {0x0E47, 0x0E4E}, {0x1AB0, 0x1AFF},
-                                {0x1DC0, 0x1DFF}, {0x200B, 0x200D}, {0x20D0, 0x20FF}, {0xFE00, 0xFE0F}, {0xFE20, 0xFE2F},
+constexpr Range kCombining[] = {{0x0300, 0x036F},  {0x0483, 0x0489}, {0x0591, 0x05BD}, {0x0610, 0x061A}, {0x064B, 0x065F},
+                                {0x0670, 0x0670},  {0x06D6, 0x06DC}, {0x0900, 0x0902}, {0x093C, 0x093C}, {0x0941, 0x0948},
+                                {0x094D, 0x094D},  {0x0E31, 0x0E31}, {0x0E34, 0x0E3A}, {0x0E47, 0x0E4E}, {0x1AB0, 0x1AFF},
+                                {0x1DC0, 0x1DFF},  {0x200B, 0x200D}, {0x20D0, 0x20FF}, {0xFE00, 0xFE0F}, {0xFE20, 0xFE2F},
                                 {0xE0100, 0xE01EF}};
 // … characters of two columns (East Asian Width W and F) …
-constexpr Range kWide[] = {{0x1100, 0x115F},   {0x2E80, 0x303E},   {0x3041, 0x33FF},   {0x3400, 0x4DBF},   {0x4E00, 0x9FFF},
-                           {0xA000, 0xA4CF},   {0xAC00, 0xD7A3},   {0xF900, 0xFAFF},   {0xFE30, 0xFE6F},   {0xFF00, 0xFF60},
-                           {0xFFE0, 0xFFE6},   {0x1F300, 0x1F64F}, {0x1F680, 0x1F6FF}, {0x1F900, 0x1F9FF}, {0x20000, 0x3FFFD}};
+constexpr Range kWide[] = {{0x1100, 0x115F}, {0x2E80, 0x303E},   {0x3041, 0x33FF},   {0x3400, 0x4DBF},   {0x4E00, 0x9FFF},
+                           {0xA000, 0xA4CF}, {0xAC00, 0xD7A3},   {0xF900, 0xFAFF},   {0xFE30, 0xFE6F},   {0xFF00, 0xFF60},
+                           {0xFFE0, 0xFFE6}, {0x1F300, 0x1F64F}, {0x1F680, 0x1F6FF}, {0x1F900, 0x1F9FF}, {0x20000, 0x3FFFD}};
 // … and what must not reach a terminal raw: controls, direction marks, line and paragraph separators, the byte order mark.
-constexpr Range kUnshowable[] = {{0x0000, 0x001F}, {0x007F, 0x009F}, {0x061C, 0x061C}, {0x200E, 0x200F}, {0x2028, 0x202E},
-                                 {0x2060, 0x206F}, {0xFEFF, 0xFEFF}, {0xFFF9, 0xFFFB}};
+constexpr Range kUnshowable[] = {{0x0000, 0x001F}, {0x007F, 0x009F}, {0x061C, 0x061C}, {0x200E, 0x200F},
+                                 {0x2028, 0x202E}, {0x2060, 0x206F}, {0xFEFF, 0xFEFF}, {0xFFF9, 0xFFFB}};
 
 int WidthOf(char32_t c) { return In(kCombining, c) ? 0 : In(kWide, c) ? 2 : 1; }
 
@@ -62,7 +62,8 @@ std::string ShowCodePoint(std::string_view bytes, const CodePoint& c) {
   if (c.value == U'\t') return "\\t";
   if (c.value == U'\r') return "\\r";
   if (!In(kUnshowable, c.value)) return std::string(bytes);
-  return c.value < 0x100 ? fmt::format("\\x{:02x}", static_cast<unsigned>(c.value)) : fmt::format("\\u{:04x}", static_cast<unsigned>(c.value));
+  return c.value < 0x100 ? fmt::format("\\x{:02x}", static_cast<unsigned>(c.value))
+                         : fmt::format("\\u{:04x}", static_cast<unsigned>(c.value));
 }
 
 }  // namespace
@@ -152,7 +153,8 @@ std::string ShowBytes(double bytes) {
 
 std::string ShowList(std::span<const std::int64_t> numbers, std::size_t max_shown) {
   std::string text;
-  for (std::size_t i = 0; i < std::min(numbers.size(), max_shown); ++i) text += fmt::format("{}{}", i == 0 ? "" : ", ", numbers[i]);
+  for (std::size_t i = 0; i < std::min(numbers.size(), max_shown); ++i)
+    text += fmt::format("{}{}", i == 0 ? "" : ", ", numbers[i]);
   return numbers.size() > max_shown ? text + ", …" : text;
 }
 

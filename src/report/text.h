@@ -17,9 +17,9 @@ namespace regard::report {
 /// Columns a terminal uses for valid UTF-8: combining marks take none, East Asian wide characters and emoji two.
 int DisplayWidth(std::string_view text);
 
-/// A token as it can be shown on one line and in one place: control characters, invisible direction marks and bytes that are not UTF-8
-/// become escapes (\n, \x1b, \u202e); spaces at either end, which tell tokens apart, become "·". At most `max_width` columns, the
-/// last one "…" when something was cut.
+/// A token as it can be shown on one line and in one place: control characters, invisible direction marks and bytes that are not
+/// UTF-8 become escapes (\n, \x1b, \u202e); spaces at either end, which tell tokens apart, become "·". At most `max_width`
+/// columns, the last one "…" when something was cut.
 std::string ShowToken(std::string_view token, int max_width = 12);
 
 /// Filled with spaces up to `width` columns; longer text is left as it is.

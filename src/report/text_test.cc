@@ -21,12 +21,12 @@ TEST(ShowToken, EscapesWhatMustNotReachATerminal) {
   EXPECT_EQ(ShowToken("\x1b[31m"), "\\x1b[31m");
   EXPECT_EQ(ShowToken("a\nb"), "a\\nb");
   EXPECT_EQ(ShowToken("a\tb"), "a\\tb");
-  EXPECT_EQ(ShowToken("\xc2\x9b"), "\\x9b");         // a C1 control
-  EXPECT_EQ(ShowToken("\xe2\x80\xae"), "\\u202e");   // right-to-left override
-  EXPECT_EQ(ShowToken("\xff\x41"), "\\xffA");        // not UTF-8
-  EXPECT_EQ(ShowToken("\xc0\x80"), "\\xc0\\x80");    // overlong
+  EXPECT_EQ(ShowToken("\xc2\x9b"), "\\x9b");                // a C1 control
+  EXPECT_EQ(ShowToken("\xe2\x80\xae"), "\\u202e");          // right-to-left override
+  EXPECT_EQ(ShowToken("\xff\x41"), "\\xffA");               // not UTF-8
+  EXPECT_EQ(ShowToken("\xc0\x80"), "\\xc0\\x80");           // overlong
   EXPECT_EQ(ShowToken("\xed\xa0\x80"), "\\xed\\xa0\\x80");  // a surrogate
-  EXPECT_EQ(ShowToken("\xf0\x9f"), "\\xf0\\x9f");    // cut short
+  EXPECT_EQ(ShowToken("\xf0\x9f"), "\\xf0\\x9f");           // cut short
 }
 
 TEST(ShowToken, KeepsSpacesVisibleWhereTheyTellTokensApart) {

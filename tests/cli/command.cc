@@ -101,7 +101,8 @@ Outcome RunRegard(const std::vector<std::string>& arguments, const RunOptions& o
     }
   });
   // What is fed in is shorter than a pipe holds, so that this cannot wait for a command that does not read.
-  if (!options.input.empty() && write(in.write_end(), options.input.data(), options.input.size()) < 0) ADD_FAILURE() << "no input";
+  if (!options.input.empty() && write(in.write_end(), options.input.data(), options.input.size()) < 0)
+    ADD_FAILURE() << "no input";
   in.CloseWrite();
 
   int status = 0;

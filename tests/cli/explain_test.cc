@@ -54,7 +54,8 @@ TEST(Explain, RefusesWhatItCannotShow) {
 
 TEST(Explain, TokensCannotCommandTheTerminal) {
   const std::string input = Scratch("hostile.npz");
-  io::WriteNpz(input, {{.name = "inputs", .tensor = Tensor::Of<float>({2, 1}, {1, 2})}, {.name = "tokens", .strings = {"\x1b[2J", "a\nb"}}});
+  io::WriteNpz(input, {{.name = "inputs", .tensor = Tensor::Of<float>({2, 1}, {1, 2})},
+                       {.name = "tokens", .strings = {"\x1b[2J", "a\nb"}}});
   for (const char* command : {"run ", "explain --row 0 "}) {
     const Outcome outcome = Regard(command + input);
     ASSERT_EQ(outcome.status, 0) << outcome.err;

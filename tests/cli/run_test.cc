@@ -105,7 +105,8 @@ TEST(Dim, OverQueriesIsNotAttention) {
     const double expected[] = {.922, 1.297, 1.279, .797, .754, .951};
     for (std::size_t i = 0; i < 6; ++i) EXPECT_NEAR(sums[i].get<double>(), expected[i], 5e-4);
     EXPECT_NEAR(Stage(report, "weights")["column_sums"]["min"].get<double>(), 1, 1e-6);
-    EXPECT_EQ(report["remarks"][0], "columns sum to 1.0000, rows sum to 0.7540 … 1.2970: these are not attention weights, whose rows sum to 1");
+    EXPECT_EQ(report["remarks"][0],
+              "columns sum to 1.0000, rows sum to 0.7540 … 1.2970: these are not attention weights, whose rows sum to 1");
     EXPECT_TRUE(report["agreement"]["agrees"].get<bool>());
   }
 }
@@ -147,12 +148,14 @@ TEST_F(Saved, ContextAndLseUnlessAskedOtherwise) {
 
 TEST_F(Saved, StagesOnRequest) {
   const std::string output = Scratch("stages.safetensors");
-  ASSERT_EQ(Regard("run " + input_ + " --soft-cap 3 --save scores,capped,masked_scores,weights,context,q -o " + output).status, 0);
+  ASSERT_EQ(Regard("run " + input_ + " --soft-cap 3 --save scores,capped,masked_scores,weights,context,q -o " + output).status,
+            0);
   const io::File file = io::File::Open(output);
   AttentionParams params;
   params.soft_cap = 3;
   const Stages expected = ComputeStages(q_, k_, v_, params);
-  for (const auto& [name, tensor] : {std::pair{"scores", expected.scores}, {"capped", expected.capped}, {"weights", expected.weights}}) {
+  for (const auto& [name, tensor] :
+       {std::pair{"scores", expected.scores}, {"capped", expected.capped}, {"weights", expected.weights}}) {
     const Tensor saved = file.Read(name);
     ASSERT_EQ(saved.shape(), tensor.shape());
     for (std::int64_t i = 0; i < saved.num_elements(); ++i) EXPECT_NEAR(saved.As<float>()[i], tensor.As<float>()[i], 1e-5);
@@ -215,12 +218,17 @@ TEST(ThirdStage, IsWeightsTimesV) {
 
 TEST(Projections, AreStagesOfTheirOwn) {
   const std::string input = Scratch("projected.npz"), output = Scratch("projected_out.npz");
-  const Tensor x = Random(10, {5, 6}), wq = Random(11, {8, 6}), wk = Random(12, {4, 6}), wv = Random(13, {4, 6}), wo = Random(14, {3, 8});
-  io::WriteNpz(input, {{.name = "inputs", .tensor = x}, {.name = "w_query", .tensor = wq}, {.name = "w_key", .tensor = wk},
-                       {.name = "w_value", .tensor = wv}, {.name = "w_out", .tensor = wo}});
+  const Tensor x = Random(10, {5, 6}), wq = Random(11, {8, 6}), wk = Random(12, {4, 6}), wv = Random(13, {4, 6}),
+               wo = Random(14, {3, 8});
+  io::WriteNpz(input, {{.name = "inputs", .tensor = x},
+                       {.name = "w_query", .tensor = wq},
+                       {.name = "w_key", .tensor = wk},
+                       {.name = "w_value", .tensor = wv},
+                       {.name = "w_out", .tensor = wo}});
   const json report = RunJson(input + " --num-heads 4 --num-kv-heads 2 --causal --save projected,context -o " + output);
   EXPECT_EQ(Stage(report, "q")["how"], "inputs 5×6 · w_queryᵀ 6×8, cut into 4 heads");
-  EXPECT_EQ(Stage(report, "scores")["how"], "q 5×2 · kᵀ 2×5 in each of 4 heads (2 of k and v, each read by 2): 100 pairs, 2 summed away, × 0.7071");
+  EXPECT_EQ(Stage(report, "scores")["how"],
+            "q 5×2 · kᵀ 2×5 in each of 4 heads (2 of k and v, each read by 2): 100 pairs, 2 summed away, × 0.7071");
   EXPECT_EQ(Stage(report, "masked_scores")["how"], "scores; -inf where not visible: causal");
   Projections projections;
   projections.w_query = wq;
@@ -264,11 +272,13 @@ TEST(RealModel, EveryLayerAgrees) {
 
 TEST(Empty, ProblemsHaveReportsToo) {
   const std::string input = Scratch("empty.npz");
-  io::WriteNpz(input, {{.name = "q", .tensor = Random(1, {1, 2, 3, 4})}, {.name = "k", .tensor = Random(1, {1, 2, 0, 4})},
+  io::WriteNpz(input, {{.name = "q", .tensor = Random(1, {1, 2, 3, 4})},
+                       {.name = "k", .tensor = Random(1, {1, 2, 0, 4})},
                        {.name = "v", .tensor = Random(1, {1, 2, 0, 4})}});
   EXPECT_EQ(RunJson(input)["empty_rows"], 6);
   EXPECT_EQ(Regard("run " + input).status, 0);
-  io::WriteNpz(input, {{.name = "q", .tensor = Random(1, {1, 2, 0, 4})}, {.name = "k", .tensor = Random(1, {1, 2, 3, 4})},
+  io::WriteNpz(input, {{.name = "q", .tensor = Random(1, {1, 2, 0, 4})},
+                       {.name = "k", .tensor = Random(1, {1, 2, 3, 4})},
                        {.name = "v", .tensor = Random(1, {1, 2, 3, 4})}});
   EXPECT_EQ(Regard("run " + input).status, 0);
 }
