@@ -52,29 +52,36 @@ double BroadcastAt(const TensorView& view, const RowIndex& row, std::int64_t key
   return rest();
 }
 
-// ε_j of every key that weighs anything.
-void ScoreErrors(const Call& call, const RowIndex& row, const HeadOperands& head, const RowStages& reference, std::int64_t r,
-                 std::vector<double>* errors) {
+// What a weight may be off by when its masked score is off by `score_error`, and those it is normalised with alike.
+double WeightError(double weight, double log_weight, double score_error) {
+  if (score_error < 0.1) return weight * score_error;  // first order; the caller's |v| + |expected| covers the normalisation
+  return std::exp(std::min(0.0, log_weight + 2 * score_error));
+}
+
+// The error of every visible key's weight.
+void WeightErrors(const Call& call, const RowIndex& row, const HeadOperands& head, const RowStages& reference, std::int64_t r,
+                  std::vector<double>* errors) {
   const std::int64_t keys = call.k.dim(2), dim = call.q.dim(3);
   const Tensor q = Tensor::CopyOf(call.q.Select(0, row.batch).Select(0, row.head).Select(0, row.query), DType::kF64);
   const double* k = head.k.As<double>();
   const double scale = call.params.scale ? std::fabs(*call.params.scale) : 1 / std::sqrt(static_cast<double>(dim));
-  const double lse = std::fabs(reference.lse.As<double>()[r]);
+  const double lse = reference.lse.As<double>()[r];
   errors->assign(static_cast<std::size_t>(keys), 0);
   for (std::int64_t j = 0; j < keys; ++j) {
-    if (reference.weights.As<double>()[r * keys + j] == 0) continue;
+    const double masked = reference.masked_scores.As<double>()[r * keys + j];
+    if (masked == -kInfinity) continue;
     double products = 0;
     for (std::int64_t d = 0; d < dim; ++d) products += std::fabs(q.As<double>()[d] * k[j * dim + d]);
-    const double capped = reference.capped.As<double>()[r * keys + j],
-                 masked = reference.masked_scores.As<double>()[r * keys + j];
+    const double capped = reference.capped.As<double>()[r * keys + j];
     const double bias = call.params.bias ? BroadcastAt(call.params.bias, row, j) : 0;
     const double alibi = capped + bias - masked;
-    (*errors)[static_cast<std::size_t>(j)] = kUnit * (static_cast<double>(dim + 16) * (scale * products + lse + kReferenceLag) +
-                                                      8 * (std::fabs(bias) + std::fabs(alibi) + std::fabs(masked) + lse));
+    const double score_error = kUnit * (static_cast<double>(dim + 16) * (scale * products + std::fabs(lse) + kReferenceLag) +
+                                        8 * (std::fabs(bias) + std::fabs(alibi) + std::fabs(masked) + std::fabs(lse)));
+    (*errors)[static_cast<std::size_t>(j)] = WeightError(reference.weights.As<double>()[r * keys + j], masked - lse, score_error);
   }
 }
 
-// Adds one row to the difference. `errors` of scores may be empty: then the weights are given, not computed.
+// Adds one row to the difference. `errors` are the weights'.
 void CompareRow(const RowIndex& row, std::int64_t v_dim, std::int64_t keys, const double* weights, const double* v,
                 const std::vector<double>& errors, const double* expected, const double* got, DType type,
                 PathDifference* difference) {
@@ -85,12 +92,10 @@ void CompareRow(const RowIndex& row, std::int64_t v_dim, std::int64_t keys, cons
     if (std::isnan(gap)) gap = kInfinity;
     double bound = StorageError(type, std::fabs(expected[d])) + kTiny;
     for (std::int64_t j = 0; j < keys; ++j) {
-      if (weights[j] == 0) continue;
-      const double value = std::fabs(v[j * v_dim + d]), error = errors.empty() ? 0 : errors[static_cast<std::size_t>(j)];
-      const double weight = std::fabs(weights[j]);
-      const double weight_error = error > 0 ? std::min(1.0, weight * error) : 0;  // a weight is at most 1, and so is its error
-      bound += weight_error * (value + std::fabs(expected[d])) + weight * static_cast<double>(keys + 16) * kUnit * value +
-               kTiny * value;
+      const double value = std::fabs(v[j * v_dim + d]), error = errors[static_cast<std::size_t>(j)],
+                   weight = std::fabs(weights[j]);
+      if (weight == 0 && error == 0) continue;
+      bound += error * (value + std::fabs(expected[d])) + weight * static_cast<double>(keys + 16) * kUnit * value + kTiny * value;
     }
     row_abs = std::max(row_abs, gap);
     if (std::isfinite(expected[d])) row_magnitude = std::max(row_magnitude, std::fabs(expected[d]));
@@ -122,7 +127,7 @@ PathDifference CompareRows(const std::string& path, const Call& call, const RowS
     const std::int64_t r = static_cast<std::int64_t>(n);
     const RowIndex& row = sample.rows[n];
     LoadHead(call.k, call.v, row.batch, row.head / group_size, &head);
-    ScoreErrors(call, row, head, reference, r, &errors);
+    WeightErrors(call, row, head, reference, r, &errors);
     CompareRow(row, v_dim, keys, reference.weights.As<double>() + r * keys, head.v.As<double>(), errors,
                reference.context.As<double>() + r * v_dim, context.As<double>() + r * v_dim, context_type, &difference);
   }
@@ -136,13 +141,14 @@ PathDifference CompareThirdStage(const std::string& path, const Tensor& weights,
   HeadOperands head;
   const std::int64_t keys = weights.dim(1), v_dim = v.dim(3);
   std::vector<double> expected(static_cast<std::size_t>(v_dim));
-  const std::vector<double> errors(static_cast<std::size_t>(weight_error > 0 ? keys : 0), weight_error);
+  std::vector<double> errors(static_cast<std::size_t>(keys));
   for (std::size_t n = 0; n < sample.rows.size(); ++n) {
     const RowIndex& row = sample.rows[n];
     LoadHead({}, v, row.batch, row.head / group_size, &head);
     const double* w = weights.As<double>() + static_cast<std::int64_t>(n) * keys;
     std::fill(expected.begin(), expected.end(), 0.0);
     for (std::int64_t j = 0; j < keys; ++j) {
+      errors[static_cast<std::size_t>(j)] = weight_error * std::fabs(w[j]);
       for (std::int64_t d = 0; d < v_dim; ++d) expected[static_cast<std::size_t>(d)] += w[j] * head.v.As<double>()[j * v_dim + d];
     }
     CompareRow(row, v_dim, keys, w, head.v.As<double>(), errors, expected.data(),

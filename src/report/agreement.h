@@ -34,7 +34,8 @@ struct Agreement {
 ///                               + the rounding to `context_type`
 /// where the terms are those of the dot product with its inputs and scale rounded, summed from a running reference near the
 /// largest score; of exp and its argument (its absolute error grows with the argument); and of a sum in any order. A soft cap has
-/// slope ≤ 1 and adds nothing to the first term.
+/// slope ≤ 1 and adds nothing to the first term. Where ε_j is not small, beside biases of millions, the weight may be anything up
+/// to w_j·exp(2·ε_j) ≤ 1.
 PathDifference CompareRows(const std::string& path, const Call& call, const RowSample& sample, const RowStages& reference,
                            const Tensor& context, DType context_type);
 
