@@ -1,11 +1,11 @@
-#include "src/kernels/targets.h"
+#include "kernels/targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "src/kernels/exp2_test.cc"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 //
-#include "src/kernels/exp2-inl.h"
+#include "kernels/exp2-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace regard::internal::HWY_NAMESPACE {
@@ -19,7 +19,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 #include <cstring>
 
-#include "src/kernels/kernel_case.h"
+#include "kernels/kernel_case.h"
 
 namespace regard::internal {
 namespace {

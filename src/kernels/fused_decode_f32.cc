@@ -7,9 +7,11 @@
 //                           s = s + options − row_ref, keys in lanes; where s > threshold: move row_ref, rescale the row
 //                           p = exp2(s); row_sum += p, per lane; acc += (p v summed over the sub-block from 0)
 // Numerics   as fused_prefill_f32.cc; the two do not share bits, since they sum in different orders.
-// Cost       bound by reading k and v: kSubBlock · (head_dim + v_dim) floats per sub-block, in ascending addresses. Order decides:
-//            four key rows in lock-step fell to a third of the read bandwidth, v in two column halves to two thirds, sub-blocks of
-//            64 keys lost a quarter, and software prefetch lost as much.
+// Cost       bound by reading k and v: kSubBlock · (head_dim + v_dim) floats per sub-block, in ascending addresses. From cache it runs at
+//            42 GB/s for 4 rows of 128 on Zen 4 at 3.7 GHz, a third above what memory gives; both hide behind each other as far as
+//            the prefetchers of the machine go. Order decides how far: four key rows in lock-step fell to a third of the read bandwidth,
+//            v in two column halves to two thirds, sub-blocks of 32 or 64 keys lost a quarter, and software prefetch of the next
+//            sub-block a third. Where k and v lie matters as well (equal offsets in huge pages: up to 20 points).
 // Requires   plan-validated sizes, dims >= 1, no aliasing. noexcept, no allocation; scratch by DecodeScratchBytes.
 // Dispatch   exported once below.
 // See        fused_decode_f32_test.cc, `regard bench` rows decode.
@@ -17,16 +19,16 @@
 #include <limits>
 #include <utility>
 
-#include "src/kernels/targets.h"
+#include "kernels/targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "src/kernels/fused_decode_f32.cc"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 //
-#include "src/kernels/exp2-inl.h"
-#include "src/kernels/key_lanes-inl.h"
-#include "src/kernels/query_block-inl.h"
+#include "kernels/exp2-inl.h"
+#include "kernels/key_lanes-inl.h"
+#include "kernels/query_block-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace regard::internal::HWY_NAMESPACE {
@@ -166,7 +168,8 @@ HWY_NOINLINE void MoveReference(std::int64_t v_dim, DecodeRow& row, VF (&s)[kSub
     if (row.threshold != -kInf) {  // without a reference nothing has been summed yet
       const VF factor = Exp2(hn::Set(d, std::min(row.neg_ref - old_neg_ref, 64.0f)));
       hn::Store(hn::Mul(hn::Load(d, row.row_sum), factor), d, row.row_sum);
-      for (std::int64_t c = 0; c < Padded(v_dim); c += kLanes) hn::Store(hn::Mul(hn::Load(d, row.acc + c), factor), d, row.acc + c);
+      for (std::int64_t c = 0; c < Padded(v_dim); c += kLanes)
+        hn::Store(hn::Mul(hn::Load(d, row.acc + c), factor), d, row.acc + c);
     }
     row.threshold = kRescaleThreshold;
   }
@@ -193,6 +196,39 @@ HWY_INLINE void SoftmaxRow(const DecodeCall& call, const SubBlock& at, DecodeRow
     sum = hn::Add(sum, p);
   }
   hn::Store(sum, d, row.row_sum);
+}
+
+/// Scores of two rows of kVectors whole vectors, which stay in registers: half as many loads as multiplications, where ScoreRows has more
+/// loads than those. Every sum in the same order as there, so that a row's bits do not depend on whether it has a partner.
+template <int kVectors>
+HWY_NOINLINE void ScoreTwoRows(const DecodeCall& call, const SubBlock& at, DecodeRow* rows) {
+  const DF d;
+  const KvHead& kv = call.constants.kv;
+  VF q[2][kVectors];
+  REGARD_UNROLL for (int r = 0; r < 2; ++r) {
+    REGARD_UNROLL for (int i = 0; i < kVectors; ++i) {
+      q[r][i] = hn::Load(d, rows[r].q + i * kLanes);
+      KeepInRegister(q[r][i]);
+    }
+  }
+  alignas(64) float block_sums[2][kSubBlock / 4 * kBlockSums];
+  for (int key = 0; key < kSubBlock; key += 4) {
+    VF sum[2][4];
+    REGARD_UNROLL for (int j = 0; j < 4; ++j) {
+      const float* HWY_RESTRICT k = kv.k + (at.first_key + std::clamp(key + j, at.begin, at.end - 1)) * kv.k_stride;
+      sum[0][j] = sum[1][j] = hn::Zero(d);
+      REGARD_UNROLL for (int i = 0; i < kVectors; ++i) {
+        VF ki = hn::LoadU(d, k + i * kLanes);
+        KeepInRegister(ki);
+        sum[0][j] = hn::MulAdd(q[0][i], ki, sum[0][j]);
+        sum[1][j] = hn::MulAdd(q[1][i], ki, sum[1][j]);
+      }
+    }
+    REGARD_UNROLL for (int r = 0; r < 2; ++r) {
+      StoreBlockSums(sum[r][0], sum[r][1], sum[r][2], sum[r][3], block_sums[r] + key / 4 * kBlockSums);
+    }
+  }
+  for (int r = 0; r < 2; ++r) SumAcrossBlocks(block_sums[r], rows[r].scores);
 }
 
 /// Scores of the NR rows from rows on against the whole sub-block; keys beyond the last at work repeat it.
@@ -296,22 +332,33 @@ HWY_INLINE bool HasNonFinite(const SubBlock& at, const float* v, std::int64_t st
   return !hn::AllTrue(d, hn::Eq(sum, hn::Zero(d))) || tail != 0.0f;
 }
 
+HWY_INLINE void ScoreAllRows(const DecodeCall& call, const SubBlock& at, DecodeScratch& scratch) {
+  DecodeRow* rows = scratch.rows;
+  int r = 0;
+  if constexpr (kDecodeHeldVectors >= 8) {
+    const std::int64_t head_dim = call.constants.kv.head_dim;
+    for (; head_dim == 8 * kLanes && r + 2 <= call.num_rows; r += 2) ScoreTwoRows<8>(call, at, rows + r);
+    for (; head_dim == 4 * kLanes && r + 2 <= call.num_rows; r += 2) ScoreTwoRows<4>(call, at, rows + r);
+  }
+  for (; r + kDecodeTileRows <= call.num_rows; r += kDecodeTileRows) ScoreRows<kDecodeTileRows>(call, at, rows + r, scratch);
+  for (; r < call.num_rows; ++r) ScoreRows<1>(call, at, rows + r, scratch);
+}
+
 HWY_INLINE void AttendSubBlock(const DecodeCall& call, SubBlock at, DecodeScratch& scratch) {
   const KvHead& kv = call.constants.kv;
   DecodeRow* rows = scratch.rows;
   if (!SetVisible(call, rows, at)) return;
   if (kv.head_dim % kLanes != 0) PackTail(at, kv.k, kv.k_stride, kv.head_dim, scratch.k_tail);
-  int r = 0;
-  for (; r + kDecodeTileRows <= call.num_rows; r += kDecodeTileRows) ScoreRows<kDecodeTileRows>(call, at, rows + r, scratch);
-  for (; r < call.num_rows; ++r) ScoreRows<1>(call, at, rows + r, scratch);
+  ScoreAllRows(call, at, scratch);
+
   const std::uint32_t whole = (1u << at.end) - (1u << at.begin);
   bool all_seen = true;
-  for (r = 0; r < call.num_rows; ++r) {
+  for (int r = 0; r < call.num_rows; ++r) {
     SoftmaxRow(call, at, rows[r]);
     all_seen &= rows[r].visible == whole;
   }
   if (kv.v_dim % kLanes != 0) PackTail(at, kv.v, kv.v_stride, kv.v_dim, scratch.v_tail);
-  r = 0;
+  int r = 0;
   if (!all_seen && HasNonFinite(at, kv.v, kv.v_stride, kv.v_dim)) {
     for (; r < call.num_rows; ++r) MultiplyValueRows<1, true>(call, at, rows + r, scratch);
     return;

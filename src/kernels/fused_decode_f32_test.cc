@@ -1,4 +1,4 @@
-#include "src/kernels/kernel_case.h"
+#include "kernels/kernel_case.h"
 
 namespace regard::internal {
 namespace {
@@ -135,7 +135,9 @@ TEST_P(DecodeTest, BitsDoNotDependOnCompanions) {
   for (unsigned bits = 0; bits < 16; ++bits) {
     const CaseSpec spec = {.rows = 13,
                            .kv_len = 190,
-                           .head_dim = 20,
+                           .head_dim = bits % 3 == 0   ? 20
+                                       : bits % 3 == 1 ? 64
+                                                       : 128,
                            .v_dim = 70,
                            .ragged = (bits & 8) != 0,
                            .mask = (bits & 1) != 0,

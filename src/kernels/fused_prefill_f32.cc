@@ -22,17 +22,17 @@
 #include <new>
 #include <utility>
 
-#include "src/kernels/targets.h"
+#include "kernels/targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "src/kernels/fused_prefill_f32.cc"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 //
-#include "src/kernels/query_block-inl.h"
-#include "src/kernels/score_tile-inl.h"
-#include "src/kernels/value_tile-inl.h"
-#include "src/kernels/visibility-inl.h"
+#include "kernels/query_block-inl.h"
+#include "kernels/score_tile-inl.h"
+#include "kernels/value_tile-inl.h"
+#include "kernels/visibility-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace regard::internal::HWY_NAMESPACE {

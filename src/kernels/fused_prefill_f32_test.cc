@@ -1,4 +1,4 @@
-#include "src/kernels/kernel_case.h"
+#include "kernels/kernel_case.h"
 
 namespace regard::internal {
 namespace {

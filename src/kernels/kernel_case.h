@@ -19,7 +19,7 @@
 #include <string>
 #include <vector>
 
-#include "src/kernels/kernels.h"
+#include "kernels/kernels.h"
 
 namespace regard::internal {
 

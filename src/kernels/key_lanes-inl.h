@@ -6,7 +6,7 @@
 #define REGARD_KERNELS_KEY_LANES_INL_H_
 #endif
 
-#include "src/kernels/transpose-inl.h"
+#include "kernels/transpose-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace regard::internal::HWY_NAMESPACE {

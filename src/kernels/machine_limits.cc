@@ -1,12 +1,12 @@
 // What measuring needs from a target: loops that do nothing but multiply and add, or nothing but read.
-#include "src/kernels/targets.h"
+#include "kernels/targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "src/kernels/machine_limits.cc"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 //
-#include "src/kernels/tile_config-inl.h"
+#include "kernels/tile_config-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace regard::internal::HWY_NAMESPACE {

@@ -10,10 +10,10 @@
 #include <limits>
 
 #include "hwy/contrib/math/math-inl.h"
-#include "src/kernels/finish_row.h"
-#include "src/kernels/kernels.h"
-#include "src/kernels/tile_config-inl.h"
-#include "src/kernels/transpose-inl.h"
+#include "kernels/finish_row.h"
+#include "kernels/kernels.h"
+#include "kernels/tile_config-inl.h"
+#include "kernels/transpose-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace regard::internal::HWY_NAMESPACE {

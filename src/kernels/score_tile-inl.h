@@ -7,8 +7,8 @@
 #endif
 
 #include "hwy/cache_control.h"
-#include "src/kernels/exp2-inl.h"
-#include "src/kernels/query_block-inl.h"
+#include "kernels/exp2-inl.h"
+#include "kernels/query_block-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace regard::internal::HWY_NAMESPACE {

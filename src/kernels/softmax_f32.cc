@@ -9,7 +9,7 @@
 // Requires   nothing beyond readable memory. noexcept in effect, no allocation.
 // Dispatch   exported once below, into KernelTable.
 // See        softmax_f32_test.cc.
-#include "src/kernels/targets.h"
+#include "kernels/targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "src/kernels/softmax_f32.cc"
@@ -21,8 +21,8 @@
 #include <limits>
 
 #include "hwy/contrib/math/math-inl.h"
-#include "src/kernels/exp2-inl.h"
-#include "src/kernels/tile_config-inl.h"
+#include "kernels/exp2-inl.h"
+#include "kernels/tile_config-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace regard::internal::HWY_NAMESPACE {

@@ -5,8 +5,8 @@
 #include <limits>
 #include <vector>
 
-#include "src/kernels/kernel_case.h"
-#include "src/kernels/kernels.h"
+#include "kernels/kernel_case.h"
+#include "kernels/kernels.h"
 
 namespace regard::internal {
 namespace {

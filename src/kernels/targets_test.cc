@@ -1,6 +1,6 @@
-#include "src/kernels/targets.h"
+#include "kernels/targets.h"
 
-#include "src/kernels/kernel_case.h"
+#include "kernels/kernel_case.h"
 
 namespace regard::internal {
 namespace {

@@ -46,15 +46,18 @@ inline constexpr int kKeyTile = 4;
 inline constexpr int kKeyBlock = 128;
 
 // Keys per decode sub-block. Its k and v rows, each read in one run, take turns: 32, 64 and 128 keys gave 62, 68 and 80 % of the read
-// bandwidth where 16 gave 90.
+// bandwidth where 16 gave 90 (another day 52 and 57 where 16 gave 72).
 inline constexpr int kSubBlock = 16;
 
-// Decode scores kDecodeTileRows query rows at once, and weighs kDecodeTileColumns vectors of columns for two rows at once: 16
-// accumulators of 32 registers with AVX-512, 8 of 16 otherwise.
+// Decode scores two query rows of up to kDecodeHeldVectors vectors held in registers, 16 + 8 accumulators + 1, or else kDecodeTileRows
+// at once. It weighs kDecodeTileColumns vectors of columns for two rows at once: 16 accumulators of 32 registers with AVX-512, 8 of 16
+// otherwise.
 #if HWY_TARGET == HWY_AVX3
+inline constexpr int kDecodeHeldVectors = 8;
 inline constexpr int kDecodeTileRows = 4;
 inline constexpr int kDecodeTileColumns = 8;
 #else
+inline constexpr int kDecodeHeldVectors = 0;
 inline constexpr int kDecodeTileRows = 2;
 inline constexpr int kDecodeTileColumns = 4;
 #endif

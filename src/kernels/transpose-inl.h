@@ -6,7 +6,7 @@
 #define REGARD_KERNELS_TRANSPOSE_INL_H_
 #endif
 
-#include "src/kernels/tile_config-inl.h"
+#include "kernels/tile_config-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace regard::internal::HWY_NAMESPACE {

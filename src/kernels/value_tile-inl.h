@@ -6,7 +6,7 @@
 #define REGARD_KERNELS_VALUE_TILE_INL_H_
 #endif
 
-#include "src/kernels/query_block-inl.h"
+#include "kernels/query_block-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace regard::internal::HWY_NAMESPACE {

@@ -8,7 +8,7 @@
 
 #include <cstring>
 
-#include "src/kernels/query_block-inl.h"
+#include "kernels/query_block-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace regard::internal::HWY_NAMESPACE {
