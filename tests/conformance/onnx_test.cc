@@ -33,7 +33,8 @@ std::vector<Case> Cases() {
   std::ifstream file(folder + "/manifest.json");
   std::vector<Case> cases;
   if (!file) return cases;
-  for (const auto& entry : nlohmann::json::parse(file)["cases"]) {
+  const nlohmann::json manifest = nlohmann::json::parse(file);
+  for (const auto& entry : manifest["cases"]) {
     cases.push_back({entry["name"], folder + "/" + std::string(entry["file"]), entry["layout"], entry["dtype"], entry["expected"]});
   }
   return cases;
