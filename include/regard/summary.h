@@ -6,9 +6,13 @@
 //     s.key_mass       // [batch, heads, kv_len], attention received
 //     s.context        // the same bits as Attention(q, k, v, params).context
 //
-// w stands for a weight, p for the query's position and j for the key's. Rows are queries. An empty row has weights 0 everywhere; what is
-// not defined for it is NaN (an index: −1). With a sink the weights of a row sum to 1 − sink share, and summaries speak of the keys alone.
-// Everything is f32 unless said otherwise.
+// w stands for a weight, p for the query's position and j for the key's. Rows are queries. An empty row has weights 0 everywhere: its
+// entropy, shares and tail are 0; what is not defined for it is NaN (an index: −1). A row whose lse is NaN has NaN in everything, and
+// indices −1. With a sink the weights of a row sum to 1 − sink share, and summaries speak of the keys alone. Everything is f32 unless said
+// otherwise, and has the axes of the results of Attention: without batch and heads when q has rank 2.
+//
+// Bits depend neither on threads, nor on what else is asked for, nor on which heads are. The path is fused; kStaged and kReference are
+// errors, since they hold the weights anyway.
 //
 // Cost. Per-query summaries are taken in the first pass, beside the context. key_mass, key_topk and the pooled maps need every row's final
 // lse and so a second pass over q and k (no v). docs/numerics.md has the figures.
@@ -30,18 +34,18 @@ namespace regard {
 
 struct SummaryOptions {
   // One number a query, [batch, heads, q_len], from the first pass.
-  bool row_max = false;          // the largest masked score; −inf for an empty row
+  bool row_max = false;          // the largest masked score; −inf where none is above it
   bool row_argmax = false;       // its key, i64; ties go to the lower key; −1 for an empty row
-  bool entropy = false;          // −Σ w ln w, nats, within [0, ln n] for n visible keys
-  int top_k = 0;                 // this many largest weights a query: topk_index, topk_weight, topk_tail
-  bool distance = false;         // distance_mean and distance_std of p − j under the weights, divided by their sum
+  bool entropy = false;          // −Σ w ln w, nats, within [0, ln n] for n visible keys (ln(n+1) with a sink)
+  int top_k = 0;                 // this many largest weights a query, by score: topk_index, topk_weight, topk_tail
+  bool distance = false;         // mean and standard deviation of p − j under the weights, divided by their sum; NaN where they are all 0
   bool first_key_share = false;  // the weight of key 0; in packed sequences of the segment's first key
   std::optional<std::int64_t> window_share = {};  // the weight of the keys with |p − j| ≤ this
 
   // One number a key, [batch, heads, kv_len], from the second pass.
   bool key_mass = false;       // Σ over queries of w: attention received
   bool key_mass_mean = false;  // the same divided by the number of queries that may see the key; NaN where none may
-  int key_top_k = 0;           // the queries that attend to the key most: key_topk_index, key_topk_weight
+  int key_top_k = 0;           // the queries that attend to the key most, with weights above 0: key_topk_index, key_topk_weight
 
   // A picture of the weights, [batch, heads, R, C], from the second pass. Row bin r holds queries ⌊r·q_len/R⌋ … ⌊(r+1)·q_len/R⌋−1, columns
   // alike, R = min(pooled_rows, q_len).
@@ -56,15 +60,16 @@ struct SummaryOptions {
   std::vector<std::int64_t> batch = {};
 };
 
-/// Each with its score, the mean over non-empty queries of the share of weight that shows it, within [0, 1].
+/// A head is the first of these whose share, the mean over non-empty queries of the weight that shows it, reaches one half; kUniform must
+/// reach 0.9. The score is that share; of a mixed head it is the largest of the shares of weight, NaN when every query is empty.
 enum class HeadKind : std::uint8_t {
   kPreviousToken,  // weight on p − 1
   kSelf,           // weight on p
   kFirstToken,     // weight on the first key
   kLocal,          // weight within |p − j| ≤ 8
   kDiagonalBand,   // weight within 2 of a fixed distance other than 0 and 1
-  kUniform,        // entropy divided by ln n
-  kMixed,          // none of these reaches one half
+  kUniform,        // entropy divided by ln n; 1 where n = 1. A head that picks one key in ten still has 0.7
+  kMixed,          // none of these
 };
 REGARD_API const char* Name(HeadKind kind) noexcept;  // "previous-token", "self", "first-token", "local", "diagonal-band", "uniform", "mixed"
 
@@ -78,13 +83,15 @@ struct Summary {
   Tensor distance_mean, distance_std, first_key_share, window_share;
   Tensor key_mass, key_mass_mean;
   Tensor key_topk_index, key_topk_weight;  // [batch, heads, kv_len, key_top_k], ties to the lower query; padded with −1 and 0
-  Tensor pooled;                           // mean over the bin's non-empty queries of the weight that falls into the key bin
+  Tensor pooled;                           // mean over the bin's non-empty queries of the weight that falls into the key bin; NaN if none
   Tensor pooled_max;
   std::vector<HeadKind> head_kind;  // batch by heads, in C order
   Tensor head_score;                // [batch, heads]
 };
 
-/// What was asked for, with the context. Throws Error.
+/// What was asked for, with the context. Memory besides the results: that of Attention, 24 bytes a query, and for each thread
+/// 150 KB + 256 · head_dim + 256 · top_k + 512 · pooled_cols bytes, and 16 bytes a key and 12 · key_top_k more if it is asked about keys, 8 bytes a distance
+/// for head_kind. Distances (distance, window_share, head_kind) need q_offset when q_len ≠ kv_len. Throws Error.
 REGARD_API Summary Summarize(const TensorView& q, const TensorView& k, const TensorView& v, const AttentionParams& params,
                              const SummaryOptions& options, const ExecOptions& exec = {});
 

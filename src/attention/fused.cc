@@ -79,9 +79,9 @@ class FusedRun {
            Results* results)
       : p_(inputs.problem()), inputs_(inputs), kernels_(kernels), exec_(exec), threads_(threads), results_(*results), layout_(layout), workspace_(workspace) {}
 
-  void Run() {
+  void Run(bool prefill) {
     if (p_.batch == 0 || p_.q_len == 0) return;
-    if (UsesPrefill(p_.q_len, p_.group_size)) {
+    if (prefill) {
       Prefill();
     } else {
       Decode();
@@ -231,10 +231,15 @@ std::size_t FusedWorkspaceBytes(const PlanShape& capacity, const AttentionParams
 
 void RunFused(const Problem& problem, const KernelTable& kernels, const ExecOptions& exec, int threads, std::byte* workspace,
               Results* results) noexcept {
+  RunFused(problem, kernels, exec, threads, UsesPrefill(problem.q_len, problem.group_size), workspace, results);
+}
+
+void RunFused(const Problem& problem, const KernelTable& kernels, const ExecOptions& exec, int threads, bool prefill, std::byte* workspace,
+              Results* results) noexcept {
   ScratchLayout layout;
   const FusedLayout fused(KernelInputsLayout::ShapeOf(problem), KernelInputsLayout::BiasCount(problem), kernels, threads, layout);
   const KernelInputs inputs(problem, fused.inputs, workspace, threads);
-  FusedRun(inputs, kernels, exec, threads, fused, workspace, results).Run();
+  FusedRun(inputs, kernels, exec, threads, fused, workspace, results).Run(prefill);
 }
 
 }  // namespace regard::internal

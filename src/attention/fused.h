@@ -17,6 +17,9 @@ std::size_t FusedWorkspaceBytes(const PlanShape& capacity, const AttentionParams
 /// Fills context, lse and empty_rows. `threads` is resolved.
 void RunFused(const Problem& problem, const KernelTable& kernels, const ExecOptions& exec, int threads, std::byte* workspace,
               Results* results) noexcept;
+/// The same by a stated kernel: a part of a problem has the bits of the whole when it takes the whole's kernel.
+void RunFused(const Problem& problem, const KernelTable& kernels, const ExecOptions& exec, int threads, bool prefill, std::byte* workspace,
+              Results* results) noexcept;
 
 /// Whether q_len queries of a group of heads go to the prefill kernel, and in words why.
 bool UsesPrefill(std::int64_t q_len, std::int64_t group_size);

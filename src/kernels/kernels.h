@@ -59,6 +59,46 @@ struct WeightBlock {
 };
 using WeightVisitor = void (*)(void* visitor, const WeightBlock& block);
 
+/// What the second pass takes of the weights of one head; null means not wanted. Nothing here depends on what else is wanted.
+struct WeightReductions {
+  // Written for each row of the call. A row whose lse is NaN has NaN everywhere, and indices −1.
+  float* row_max = nullptr;          // [num_rows] the largest masked score, natural units; −inf where no score is above −inf
+  float* entropy = nullptr;          // [num_rows] −Σ w ln w, nats
+  float* topk_tail = nullptr;        // [num_rows] the weight of the keys that are not among the top_k
+  float* distance_mean = nullptr;    // [num_rows] of position − key under the weights; NaN where all are 0
+  float* distance_std = nullptr;     // [num_rows]
+  float* first_key_share = nullptr;  // [num_rows] the weight of key first_key[row]
+  float* window_share = nullptr;     // [num_rows] the weight of keys with |position − key| ≤ window
+  std::int64_t* num_visible = nullptr;  // [num_rows] keys the row may see
+  std::uint8_t* sees_key = nullptr;     // [num_rows] whether it may see any
+  std::int64_t top_k = 0;               // ≥ 1 when row_max is wanted
+  std::int64_t* topk_key = nullptr;     // [num_rows, top_k] by score, descending, ties to the lower key; −1 behind the last
+  float* topk_weight = nullptr;         // [num_rows, top_k] 0 behind the last
+  const std::int64_t* first_key = nullptr;
+  std::int64_t window = 0;
+
+  // Added to, for every key of the head.
+  double* key_mass = nullptr;         // [kv_len] Σ w over the rows
+  std::int64_t* key_count = nullptr;  // [kv_len] rows that may see the key
+  std::int64_t key_top_k = 0;
+  float* key_topk_weight = nullptr;      // [kv_len, key_top_k] descending, ties to the lower row; 0 behind the last
+  std::int64_t* key_topk_row = nullptr;  // [kv_len, key_top_k], counted from row_origin
+
+  // Added to, for every bin: row row_origin + r of q_len lies in row bin R when ⌊R·q_len/pooled_rows⌋ ≤ row_origin + r, columns alike.
+  double* pooled = nullptr;     // [pooled_rows, pooled_cols] Σ w
+  float* pooled_max = nullptr;  // [pooled_rows, pooled_cols] the largest; only beside pooled
+  std::int64_t pooled_rows = 0, pooled_cols = 0, row_origin = 0, q_len = 0;
+
+  // Added to, for every distance: distances[position − key − first_distance] takes the weight.
+  double* distances = nullptr;
+  std::int64_t first_distance = 0;
+
+  bool wants_rows() const {
+    return row_max || entropy || topk_tail || distance_mean || distance_std || first_key_share || window_share || num_visible ||
+           sees_key || top_k > 0;
+  }
+};
+
 /// The kernels of one target. All are noexcept in effect, allocate nothing, and keep nothing between calls. A row's bits depend on its
 /// own q, options and visible keys, on kv's lengths and dims, on the target and on which kernel ran: never on the other rows of the
 /// call, their number or order, nor on strides and alignment. NaN results are NaN for sure, though their payloads may differ.
@@ -89,6 +129,13 @@ struct KernelTable {
   void (*stream_weights)(const KvHead& kv, const RowOptions& options, const QueryRow* rows, std::int64_t num_rows,
                          WeightVisitor visit, void* visitor, void* scratch);
   std::size_t (*stream_scratch_bytes)(std::int64_t head_dim);
+
+  /// The second pass with reductions in place of a visitor. For the rows of one head, in ascending order; key and bin reductions take their
+  /// sums in blocks of rows from the first of the call on.
+  /// scratch: reduce_scratch_bytes(head_dim, reductions), 64-byte aligned, private to the thread.
+  void (*reduce_weights)(const KvHead& kv, const RowOptions& options, const QueryRow* rows, std::int64_t num_rows,
+                         const WeightReductions& reductions, void* scratch);
+  std::size_t (*reduce_scratch_bytes)(std::int64_t head_dim, const WeightReductions& reductions);
 
   /// Whole rows, for the staged path. softmax_row turns masked scores into weights in place and returns the lse, natural log; a sink
   /// of −inf is none.

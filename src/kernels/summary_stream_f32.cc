@@ -11,28 +11,28 @@
 // See        tests/summary/weights_test.cc.
 #include <algorithm>
 
-#include "src/kernels/targets.h"
+#include "kernels/targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "src/kernels/summary_stream_f32.cc"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 //
-#include "src/kernels/weight_tile-inl.h"
+#include "kernels/weight_tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace regard::internal::HWY_NAMESPACE {
 
-std::size_t StreamScratchBytes(std::int64_t head_dim) { return WeightScratchBytes(head_dim); }
+std::size_t StreamScratchBytes(std::int64_t head_dim) { return WeightScratchBytes(head_dim, /*keep_scores=*/false); }
 
 void StreamWeights(const KvHead& kv_head, const RowOptions& options, const QueryRow* rows, std::int64_t num_rows,
                    WeightVisitor visit, void* visitor, void* memory) {
   KvHead kv = kv_head;
   kv.v_dim = 0;
-  WeightScratch scratch = PlaceWeightScratch(memory, kv.head_dim);
+  WeightScratch scratch = PlaceWeightScratch(memory, kv.head_dim, /*keep_scores=*/false);
   const CallConstants call = MakeConstants(kv, options, kTanhPrescale);
   ForEachWeightBlock(
-      call, rows, num_rows, scratch,
+      call, rows, num_rows, scratch, [] {},
       [&](std::int64_t row, std::int64_t key, int n) {
         const KeyBlock& keys = *scratch.keys;
         bool fully_visible = true;

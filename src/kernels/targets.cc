@@ -1,4 +1,4 @@
-#include "src/kernels/targets.h"
+#include "kernels/targets.h"
 
 namespace regard::internal {
 namespace {
@@ -18,6 +18,7 @@ const std::vector<CompiledTable>& Tables() {
       table.target = hwy::TargetName(target);
       AddPrefillF32(target, table);
       AddDecodeF32(target, table);
+      AddSummaryReduceF32(target, table);
       AddSummaryStreamF32(target, table);
       AddSoftmaxF32(target, table);
       AddMachineLimits(target, table);

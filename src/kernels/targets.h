@@ -11,7 +11,7 @@
 #include <cstdint>
 
 #include "hwy/targets.h"
-#include "src/kernels/kernels.h"
+#include "kernels/kernels.h"
 
 namespace regard::internal {
 
@@ -25,6 +25,7 @@ inline std::size_t DispatchIndex(std::int64_t target) {
 /// What each kernel file contributes to the table of one target.
 void AddPrefillF32(std::int64_t target, KernelTable& table);
 void AddDecodeF32(std::int64_t target, KernelTable& table);
+void AddSummaryReduceF32(std::int64_t target, KernelTable& table);
 void AddSummaryStreamF32(std::int64_t target, KernelTable& table);
 void AddSoftmaxF32(std::int64_t target, KernelTable& table);
 void AddMachineLimits(std::int64_t target, KernelTable& table);

@@ -10,10 +10,10 @@
 #include <new>
 #include <utility>
 
-#include "src/kernels/exp2-inl.h"
-#include "src/kernels/query_block-inl.h"
-#include "src/kernels/score_tile-inl.h"
-#include "src/kernels/visibility-inl.h"
+#include "kernels/exp2-inl.h"
+#include "kernels/query_block-inl.h"
+#include "kernels/score_tile-inl.h"
+#include "kernels/visibility-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace regard::internal::HWY_NAMESPACE {
@@ -22,20 +22,18 @@ namespace regard::internal::HWY_NAMESPACE {
 struct WeightScratch {
   QueryBlock* block;
   KeyBlock* keys;
+  float* scores;     // [kKeyBlock, kQueryRows], log2 units relative to lse, −inf where nothing was visible; null: not kept
   float* undefined;  // [kQueryRows]: NaN for a row whose lse is NaN, else 0
   bool any_undefined;
 };
 
-HWY_INLINE std::int64_t WeightFloats(std::int64_t head_dim) {
+HWY_INLINE std::size_t WeightScratchBytes(std::int64_t head_dim, bool keep_scores) {
   const std::int64_t zeros = (std::max<std::int64_t>(head_dim, kKeyBlock) + 15) / 16 * 16;
-  return zeros + kQueryRows + 2 * kKeyBlock * kQueryRows + head_dim * kQueryRows;
+  const std::int64_t floats = zeros + kQueryRows + (keep_scores ? 3 : 2) * kKeyBlock * kQueryRows + head_dim * kQueryRows;
+  return (sizeof(QueryBlock) + sizeof(KeyBlock) + static_cast<std::size_t>(floats) * sizeof(float) + 63) / 64 * 64;
 }
 
-HWY_INLINE std::size_t WeightScratchBytes(std::int64_t head_dim) {
-  return sizeof(QueryBlock) + sizeof(KeyBlock) + static_cast<std::size_t>(WeightFloats(head_dim)) * sizeof(float);
-}
-
-HWY_INLINE WeightScratch PlaceWeightScratch(void* memory, std::int64_t head_dim) {
+HWY_INLINE WeightScratch PlaceWeightScratch(void* memory, std::int64_t head_dim, bool keep_scores) {
   std::uint8_t* at = static_cast<std::uint8_t*>(memory);
   WeightScratch scratch;
   scratch.block = new (at) QueryBlock;
@@ -46,6 +44,7 @@ HWY_INLINE WeightScratch PlaceWeightScratch(void* memory, std::int64_t head_dim)
   const auto take = [&next](std::int64_t count) { return std::exchange(next, next + count); };
   scratch.keys->weights = take(kKeyBlock * kQueryRows);
   scratch.keys->bias = take(kKeyBlock * kQueryRows);
+  scratch.scores = keep_scores ? take(kKeyBlock * kQueryRows) : nullptr;
   scratch.undefined = take(kQueryRows);
   scratch.block->q = take(head_dim * kQueryRows);
   scratch.block->acc = nullptr;
@@ -73,31 +72,15 @@ template <int NV, bool kPlain>
 HWY_NOINLINE void WeightTileOf(const CallConstants& call, const TilePlace& at, const WeightScratch& scratch) {
   const DF d;
   const int lane0 = at.first_vector * kLanes;
-  const QueryBlock& block = *scratch.block;
-  const std::int64_t last_key = call.kv.kv_len - 1;
-  const float* k[kKeyTile];  // keys beyond the last are read as the last, and invisible
-  REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) {
-    k[j] = call.kv.k + std::min(at.first_key + at.key + j, last_key) * call.kv.k_stride;
-  }
   VF s[NV][kKeyTile];
-  REGARD_UNROLL for (int v = 0; v < NV; ++v) {
-    VF start = hn::Load(d, block.neg_ref + lane0 + v * kLanes);
-    if constexpr (!kPlain) {
-      if (call.options.soft_cap > 0) start = hn::Zero(d);
-    }
-    REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) s[v][j] = start;
-  }
-  const float* HWY_RESTRICT q = block.q + lane0;
-  for (std::int64_t i = 0; i < call.kv.head_dim; ++i, q += kQueryRows) {
-    VF qi[NV];
-    REGARD_UNROLL for (int v = 0; v < NV; ++v) qi[v] = hn::Load(d, q + v * kLanes);
-    REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) {
-      const VF kj = hn::Set(d, k[j][i]);
-      REGARD_UNROLL for (int v = 0; v < NV; ++v) s[v][j] = hn::MulAdd(qi[v], kj, s[v][j]);
-    }
-  }
-  if constexpr (!kPlain) ApplyOptions<NV>(call, block, *scratch.keys, at, s);
+  RelativeScores<NV, kPlain>(call, at, *scratch.block, *scratch.keys, s);  // relative to −neg_ref, here lse
   float* HWY_RESTRICT weights = scratch.keys->weights + at.key * kQueryRows + lane0;
+  if (scratch.scores != nullptr) {
+    float* HWY_RESTRICT scores = scratch.scores + at.key * kQueryRows + lane0;
+    REGARD_UNROLL for (int v = 0; v < NV; ++v) {
+      REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) hn::Store(s[v][j], d, scores + j * kQueryRows + v * kLanes);
+    }
+  }
   REGARD_UNROLL for (int v = 0; v < NV; ++v) {
     REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) {
       // At most 1, whatever the roundings of score and lse, and whatever lse a caller brings.
@@ -121,18 +104,21 @@ HWY_INLINE void WeightTile(int num_vectors, const CallConstants& call, const Til
   WeightTileOf<NV, kPlain>(call, at, scratch);
 }
 
-/// Zeros on the vectors of a tile that no row needs.
-HWY_INLINE void ClearTile(float* weights, int first_vector, int end_vector) {
+/// The vectors of a tile that no row needs: weight 0, score −inf.
+HWY_INLINE void ClearTile(const WeightScratch& scratch, int key, int first_vector, int end_vector) {
   const DF d;
-  for (int j = 0; j < kKeyTile; ++j) {
-    for (int v = first_vector; v < end_vector; ++v) hn::Store(hn::Zero(d), d, weights + j * kQueryRows + v * kLanes);
+  for (int j = key; j < key + kKeyTile; ++j) {
+    for (int v = first_vector; v < end_vector; ++v) {
+      hn::Store(hn::Zero(d), d, scratch.keys->weights + j * kQueryRows + v * kLanes);
+      if (scratch.scores != nullptr) hn::Store(hn::Set(d, -kInf), d, scratch.scores + j * kQueryRows + v * kLanes);
+    }
   }
 }
 
 /// Weights of the block's rows for the n keys from first_key on. Returns false, with nothing computed, when no row sees any of them.
 HWY_INLINE bool WeighKeyBlock(const CallConstants& call, std::int64_t first_key, int n, WeightScratch& scratch) {
   const RowOptions& options = call.options;
-  const QueryBlock& block = *scratch.block;
+  QueryBlock& block = *scratch.block;
   KeyBlock& keys = *scratch.keys;
   if (!SetVisible(call, block, first_key, n, keys)) return false;
   // Lanes without a row must weigh nothing; they are hidden like keys.
@@ -146,8 +132,8 @@ HWY_INLINE bool WeighKeyBlock(const CallConstants& call, std::int64_t first_key,
     keys.distance[r] = r < block.num_rows ? static_cast<float>(block.rows[r].position - first_key) : 0.0f;
   }
   const bool plain = options.soft_cap == 0 && !options.has_bias && !options.has_alibi && !missing_rows && !scratch.any_undefined;
+  if (!keys.has_visible) block.saw_key = block.all_rows;
   for (int key = 0; key < n; key += kKeyTile) {
-    float* const weights = keys.weights + key * kQueryRows;
     int first = 0;
     int last = block.num_vectors - 1;
     bool all = true;
@@ -156,15 +142,16 @@ HWY_INLINE bool WeighKeyBlock(const CallConstants& call, std::int64_t first_key,
       static_assert(kKeyTile == 4);
       const std::uint64_t some = visible[0] | visible[1] | visible[2] | visible[3];
       if (some == 0) {
-        ClearTile(weights, 0, kQueryVectors);
+        ClearTile(scratch, key, 0, kQueryVectors);
         continue;
       }
+      block.saw_key |= some;
       all = (visible[0] & visible[1] & visible[2] & visible[3]) == block.all_rows;
       first = static_cast<int>(hwy::Num0BitsBelowLS1Bit_Nonzero64(some)) / kLanes;
       last = (63 - static_cast<int>(hwy::Num0BitsAboveMS1Bit_Nonzero64(some))) / kLanes;
     }
-    ClearTile(weights, 0, first);
-    ClearTile(weights, last + 1, kQueryVectors);
+    ClearTile(scratch, key, 0, first);
+    ClearTile(scratch, key, last + 1, kQueryVectors);
     const TilePlace at = {first_key, key, first};
     if (all && plain) {
       WeightTile<true>(last - first + 1, call, at, scratch);
@@ -176,13 +163,15 @@ HWY_INLINE bool WeighKeyBlock(const CallConstants& call, std::int64_t first_key,
 }
 
 /// Calls visit(first_row, first_key, n) with scratch.block and scratch.keys holding the rows and their weights, for every block of
-/// rows × keys where some row sees some key: rows ascending, then keys. done(first_row) follows each block of rows.
-template <class Visit, class Done>
+/// rows × keys where some row sees some key: rows ascending, then keys. begin() precedes and done(first_row) follows the visits of
+/// each block of rows.
+template <class Begin, class Visit, class Done>
 HWY_INLINE void ForEachWeightBlock(const CallConstants& call, const QueryRow* rows, std::int64_t num_rows, WeightScratch& scratch,
-                                   const Visit& visit, const Done& done) {
+                                   const Begin& begin, const Visit& visit, const Done& done) {
   for (std::int64_t row = 0; row < num_rows; row += kQueryRows) {
     const int rows_here = static_cast<int>(std::min<std::int64_t>(kQueryRows, num_rows - row));
     BeginWeightBlock(call, rows + row, rows_here, scratch);
+    begin();
     const QueryBlock& block = *scratch.block;
     for (std::int64_t key = block.min_begin / kKeyBlock * kKeyBlock; key < block.max_end; key += kKeyBlock) {
       const int n = static_cast<int>(std::min<std::int64_t>(kKeyBlock, call.kv.kv_len - key));

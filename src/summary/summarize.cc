@@ -1,0 +1,365 @@
+// Summarize: the context by the fused path, then one pass over the weights for everything that was asked for.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "attention/fused.h"
+#include "core/bind.h"
+#include "core/parallel_for.h"
+#include "regard/summary.h"
+#include "summary/head_kind.h"
+#include "summary/ordered_tasks.h"
+#include "summary/summary_request.h"
+#include "summary/weight_source.h"
+
+namespace regard::internal {
+namespace {
+
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+// Rows of one task: enough that merging what it knows of every key costs little against its rows, and few enough tasks a head for
+// several threads to find work in one. Set by the head's own length alone: the sums per task are part of the result's bits.
+std::int64_t RowsPerTask(std::int64_t q_len) { return std::max<std::int64_t>(256, (q_len / 8 + 63) / 64 * 64); }
+
+// What one task, or all tasks of a head so far, know of the head's keys, bins and distances.
+struct HeadSums {
+  void Reset(const Request& request, const Problem& p, const HeadEvidence& range) {
+    const auto assign = [](auto& to, bool wanted, std::int64_t count, auto value) {
+      to.assign(wanted ? static_cast<std::size_t>(count) : 0, value);
+    };
+    assign(key_mass, request.key_mass, p.kv_len, 0.0);
+    assign(key_count, request.key_count, p.kv_len, std::int64_t{0});
+    assign(key_topk_weight, request.key_top_k > 0, p.kv_len * request.key_top_k, 0.0f);
+    assign(key_topk_row, request.key_top_k > 0, p.kv_len * request.key_top_k, std::int64_t{-1});
+    assign(pooled, request.pooled, request.rows * request.cols, 0.0);
+    assign(pooled_max, request.pooled_max, request.rows * request.cols, 0.0f);
+    assign(pooled_queries, request.pooled, request.rows, std::int64_t{0});
+    evidence = range;
+  }
+
+  void Add(const HeadSums& part, std::int64_t key_top_k) {
+    const auto add = [](auto& to, const auto& from) {
+      for (std::size_t n = 0; n < to.size(); ++n) to[n] += from[n];
+    };
+    add(key_mass, part.key_mass);
+    add(key_count, part.key_count);
+    add(pooled, part.pooled);
+    add(pooled_queries, part.pooled_queries);
+    add(evidence.distances, part.evidence.distances);
+    for (std::size_t n = 0; n < pooled_max.size(); ++n) {
+      if (std::isnan(part.pooled_max[n]) || part.pooled_max[n] > pooled_max[n]) pooled_max[n] = part.pooled_max[n];
+    }
+    evidence.queries += part.evidence.queries;
+    evidence.first_key += part.evidence.first_key;
+    evidence.uniformity += part.evidence.uniformity;
+    MergeLists(part, key_top_k);
+  }
+
+  std::vector<double> key_mass;
+  std::vector<std::int64_t> key_count, key_topk_row;
+  std::vector<float> key_topk_weight;
+  std::vector<double> pooled;
+  std::vector<float> pooled_max;
+  std::vector<std::int64_t> pooled_queries;  // non-empty queries of each row bin
+  HeadEvidence evidence;
+
+ private:
+  // The part's rows are all later ones: equal weights stay behind.
+  void MergeLists(const HeadSums& part, std::int64_t top) {
+    for (std::size_t list = 0; list < key_topk_weight.size(); list += static_cast<std::size_t>(top)) {
+      float* const weights = key_topk_weight.data() + list;
+      std::int64_t* const rows = key_topk_row.data() + list;
+      for (std::int64_t i = 0; i < top; ++i) {
+        const float weight = part.key_topk_weight[list + static_cast<std::size_t>(i)];
+        if (!(weight > weights[top - 1])) break;
+        std::int64_t at = top - 1;
+        for (; at > 0 && weights[at - 1] < weight; --at) {
+          weights[at] = weights[at - 1];
+          rows[at] = rows[at - 1];
+        }
+        weights[at] = weight;
+        rows[at] = part.key_topk_row[list + static_cast<std::size_t>(i)];
+      }
+    }
+  }
+};
+
+// One thread's memory for one task.
+struct TaskMemory {
+  std::vector<QueryRow> rows;
+  std::vector<float> entropy, first_key_share, topk_weight;  // where the caller did not ask but something else needs them
+  std::vector<std::int64_t> num_visible, topk_key;
+  std::vector<std::uint8_t> sees_key;
+  HeadSums sums;
+  Workspace scratch;
+};
+
+class SummaryRun {
+ public:
+  SummaryRun(const Problem& problem, const KernelInputs& inputs, const KernelTable& kernels, const ExecOptions& exec, int threads,
+             const Request& request, Summary* summary)
+      : p_(problem), inputs_(inputs), kernels_(kernels), exec_(exec), threads_(threads), request_(request), s_(*summary) {}
+
+  void Run() {
+    const std::int64_t per_task = RowsPerTask(p_.q_len), blocks = (p_.q_len + per_task - 1) / per_task;
+    const std::int64_t heads = static_cast<std::int64_t>(request_.heads.size()),
+                       tasks = static_cast<std::int64_t>(request_.batch.size()) * heads * blocks;
+    if (p_.q_len == 0) {  // no task would say so
+      for (std::int64_t head = 0; head < static_cast<std::int64_t>(request_.batch.size()) * heads; ++head) {
+        sums_.Reset(request_, p_, {});
+        FinishHead(head);
+      }
+      return;
+    }
+    std::vector<TaskMemory> memory(static_cast<std::size_t>(std::min<std::int64_t>(threads_, tasks)));
+    RunControl control(exec_, tasks);
+    ForEachInOrder(
+        threads_, tasks, [](std::int64_t, int) {},
+        [&](std::int64_t task, int thread) {
+          if (control.ShouldStop()) return;
+          RunTask(task / blocks, task % blocks * per_task, std::min(per_task, p_.q_len - task % blocks * per_task),
+                  memory[static_cast<std::size_t>(thread)]);
+          control.TaskDone();
+        },
+        [&](std::int64_t task, int thread) {
+          if (control.ShouldStop()) return;
+          const std::int64_t head = task / blocks;
+          if (task % blocks == 0) sums_.Reset(request_, p_, DistanceRange(head));
+          sums_.Add(memory[static_cast<std::size_t>(thread)].sums, request_.key_top_k);
+          if (task % blocks == blocks - 1) FinishHead(head);
+        });
+  }
+
+ private:
+  // head counts the chosen ones, batch by heads.
+  std::int64_t Batch(std::int64_t head) const { return request_.batch[static_cast<std::size_t>(head) / request_.heads.size()]; }
+  std::int64_t Head(std::int64_t head) const { return request_.heads[static_cast<std::size_t>(head) % request_.heads.size()]; }
+
+  // The distances that occur, all 0.
+  HeadEvidence DistanceRange(std::int64_t head) const {
+    HeadEvidence evidence;
+    if (!request_.head_kind) return evidence;
+    std::int64_t first = std::numeric_limits<std::int64_t>::max(), last = std::numeric_limits<std::int64_t>::min();
+    for (std::int64_t i = 0; i < p_.q_len; ++i) {
+      const RowKeys& keys = inputs_.Keys(Batch(head), i);
+      if (keys.begin == keys.end) continue;
+      first = std::min(first, keys.position - (keys.end - 1));
+      last = std::max(last, keys.position - keys.begin);
+    }
+    if (first > last) return evidence;
+    evidence.first_distance = first;
+    evidence.distances.assign(static_cast<std::size_t>(last - first + 1), 0.0);
+    return evidence;
+  }
+
+  void RunTask(std::int64_t head, std::int64_t first, std::int64_t num_rows, TaskMemory& own) const {
+    const std::int64_t b = Batch(head), h = Head(head), at = head * p_.q_len + first;
+    const auto count = static_cast<std::size_t>(num_rows);
+    own.rows.resize(count);
+    for (std::int64_t r = 0; r < num_rows; ++r) {
+      QueryRow& row = own.rows[static_cast<std::size_t>(r)];
+      row = inputs_.Row(b, h, first + r);
+      row.lse = s_.lse.MutableAs<float>() + at + r;
+    }
+    own.sums.Reset(request_, p_, DistanceRange(head));
+    WeightReductions out;
+    const auto row_floats = [&](Tensor& tensor) { return tensor ? tensor.MutableAs<float>() + at : nullptr; };
+    const auto spare = [&](auto& vector, std::int64_t each) {
+      vector.resize(count * static_cast<std::size_t>(each));
+      return vector.data();
+    };
+    out.row_max = row_floats(s_.row_max);
+    out.entropy = row_floats(s_.entropy);
+    out.topk_tail = row_floats(s_.topk_tail);
+    out.distance_mean = row_floats(s_.distance_mean);
+    out.distance_std = row_floats(s_.distance_std);
+    out.first_key_share = row_floats(s_.first_key_share);
+    out.window_share = row_floats(s_.window_share);
+    out.window = request_.window;
+    out.first_key = request_.first_keys.empty() ? nullptr : request_.first_keys.data() + b * p_.q_len + first;
+    out.top_k = std::max<std::int64_t>(request_.top_k, request_.row_max ? 1 : 0);
+    if (out.top_k > 0) {
+      out.topk_key =
+          request_.top_k > 0 ? s_.topk_index.MutableAs<std::int64_t>() + at * out.top_k : spare(own.topk_key, out.top_k);
+      out.topk_weight =
+          request_.top_k > 0 ? s_.topk_weight.MutableAs<float>() + at * out.top_k : spare(own.topk_weight, out.top_k);
+    }
+    if (request_.head_kind) {
+      if (out.entropy == nullptr) out.entropy = spare(own.entropy, 1);
+      if (out.first_key_share == nullptr) out.first_key_share = spare(own.first_key_share, 1);
+      out.num_visible = spare(own.num_visible, 1);
+      out.distances = own.sums.evidence.distances.empty() ? nullptr : own.sums.evidence.distances.data();
+      out.first_distance = own.sums.evidence.first_distance;
+    }
+    const auto data = [](auto& vector) { return vector.empty() ? nullptr : vector.data(); };
+    out.key_mass = data(own.sums.key_mass);
+    out.key_count = data(own.sums.key_count);
+    out.key_top_k = p_.kv_len > 0 ? request_.key_top_k : 0;
+    out.key_topk_weight = data(own.sums.key_topk_weight);
+    out.key_topk_row = data(own.sums.key_topk_row);
+    out.pooled = data(own.sums.pooled);
+    out.pooled_max = data(own.sums.pooled_max);
+    out.pooled_rows = request_.rows;
+    out.pooled_cols = request_.cols;
+    out.row_origin = first;
+    out.q_len = p_.q_len;
+    if (request_.pooled) out.sees_key = spare(own.sees_key, 1);
+    const std::size_t bytes = kernels_.reduce_scratch_bytes(p_.head_dim, out);
+    if (own.scratch.size() < bytes) own.scratch = Workspace(bytes);
+    kernels_.reduce_weights(inputs_.Head(b, h / p_.group_size), inputs_.options(), own.rows.data(), num_rows, out,
+                            own.scratch.data());
+    TakeRows(out, at, first, num_rows, own);
+  }
+
+  // What follows from the rows of a task.
+  void TakeRows(const WeightReductions& out, std::int64_t at, std::int64_t first, std::int64_t num_rows, TaskMemory& own) const {
+    for (std::int64_t r = 0; r < num_rows; ++r) {
+      if (s_.row_argmax) s_.row_argmax.MutableAs<std::int64_t>()[at + r] = out.topk_key[r * out.top_k];
+      if (out.sees_key != nullptr && out.sees_key[r] != 0) {
+        ++own.sums.pooled_queries[static_cast<std::size_t>(((first + r + 1) * request_.rows - 1) / p_.q_len)];
+      }
+      if (!request_.head_kind || out.num_visible[r] == 0) continue;
+      HeadEvidence& evidence = own.sums.evidence;
+      ++evidence.queries;
+      evidence.first_key += out.first_key_share[r];
+      evidence.uniformity += out.num_visible[r] == 1 ? 1 : out.entropy[r] / std::log(static_cast<double>(out.num_visible[r]));
+    }
+  }
+
+  void FinishHead(std::int64_t head) const {
+    const std::int64_t kv_len = p_.kv_len, bins = request_.rows * request_.cols;
+    const auto put = [](Tensor& tensor, std::int64_t index, double value) {
+      tensor.MutableAs<float>()[index] = static_cast<float>(value);
+    };
+    for (std::int64_t j = 0; j < kv_len; ++j) {
+      const auto n = static_cast<std::size_t>(j);
+      if (s_.key_mass) put(s_.key_mass, head * kv_len + j, sums_.key_mass[n]);
+      if (s_.key_mass_mean) {
+        const auto queries = static_cast<double>(sums_.key_count[n]);
+        put(s_.key_mass_mean, head * kv_len + j, queries == 0 ? kNaN : sums_.key_mass[n] / queries);
+      }
+    }
+    if (request_.key_top_k > 0) {
+      const std::int64_t at = head * kv_len * request_.key_top_k;
+      std::copy(sums_.key_topk_weight.begin(), sums_.key_topk_weight.end(), s_.key_topk_weight.MutableAs<float>() + at);
+      std::copy(sums_.key_topk_row.begin(), sums_.key_topk_row.end(), s_.key_topk_index.MutableAs<std::int64_t>() + at);
+    }
+    for (std::int64_t bin = 0; request_.pooled && bin < bins; ++bin) {
+      const auto queries = static_cast<double>(sums_.pooled_queries[static_cast<std::size_t>(bin / request_.cols)]);
+      put(s_.pooled, head * bins + bin, queries == 0 ? kNaN : sums_.pooled[static_cast<std::size_t>(bin)] / queries);
+      if (request_.pooled_max)
+        put(s_.pooled_max, head * bins + bin, queries == 0 ? kNaN : sums_.pooled_max[static_cast<std::size_t>(bin)]);
+    }
+    if (request_.head_kind) {
+      const HeadVerdict verdict = JudgeHead(sums_.evidence);
+      s_.head_kind[static_cast<std::size_t>(head)] = verdict.kind;
+      put(s_.head_score, head, verdict.score);
+    }
+  }
+
+  const Problem& p_;
+  const KernelInputs& inputs_;
+  const KernelTable& kernels_;
+  const ExecOptions& exec_;
+  const int threads_;
+  const Request& request_;
+  Summary& s_;
+  HeadSums sums_;  // of the head whose tasks are being merged
+};
+
+// The part of a problem that is one head of one sequence; the same for where its results go.
+Problem HeadOf(const Problem& whole, std::int64_t b, std::int64_t h) {
+  Problem p = whole;
+  const auto select = [](View4& view, std::int64_t batch, std::int64_t head) {
+    if (view.data == nullptr) return;
+    view.data = static_cast<const char*>(view.data) +
+                (batch * view.stride[0] + head * view.stride[1]) * static_cast<std::int64_t>(ItemSize(view.dtype));
+  };
+  for (View4* view : {&p.q, &p.mask, &p.bias, &p.kv_lens, &p.q_offset, &p.q_segments, &p.kv_segments}) select(*view, b, h);
+  for (View4* view : {&p.k, &p.v}) select(*view, b, h / whole.group_size);
+  for (View4* view : {&p.alibi_slopes, &p.sinks}) select(*view, 0, h);
+  p.batch = p.heads = p.kv_heads = p.group_size = 1;
+  return p;
+}
+
+// A fraction of the whole run that one of its parts reports from 0 to 1.
+ExecOptions PartOf(const ExecOptions& exec, double begin, double end) {
+  ExecOptions part = exec;
+  if (exec.on_progress) part.on_progress = [&exec, begin, end](double done) { exec.on_progress(begin + (end - begin) * done); };
+  return part;
+}
+
+// Context and lse of the chosen heads. All at once if all are chosen; else one after the other, by the kernel of the whole.
+void RunContext(const Problem& p, const KernelTable& kernels, const AttentionParams& params, const ExecOptions& exec, int threads,
+                const Request& request, const Results& results, Summary* summary) {
+  PlanShape shape = KernelInputsLayout::ShapeOf(p);
+  if (request.all) {
+    Workspace workspace(FusedWorkspaceBytes(shape, params, kernels, threads));
+    Results all = results;
+    RunFused(p, kernels, exec, threads, workspace.data(), &all);
+    summary->empty_rows = all.empty_rows;
+    return;
+  }
+  shape.batch = shape.heads = shape.kv_heads = 1;
+  Workspace workspace(FusedWorkspaceBytes(shape, params, kernels, threads));
+  const double heads = static_cast<double>(request.batch.size() * request.heads.size());
+  std::int64_t head = 0;
+  for (const std::int64_t b : request.batch) {
+    for (const std::int64_t h : request.heads) {
+      if (exec.stop_token.stop_requested()) return;
+      Results one = results;
+      for (MutableView4* view : {&one.context, &one.lse}) {
+        view->data = static_cast<char*>(view->data) + head * (view == &one.context ? p.q_len * p.v_dim : p.q_len) *
+                                                          static_cast<std::int64_t>(ItemSize(view->dtype));
+      }
+      const double done = static_cast<double>(head);
+      RunFused(HeadOf(p, b, h), kernels, PartOf(exec, done / heads, (done + 1) / heads), threads,
+               UsesPrefill(p.q_len, p.group_size), workspace.data(), &one);
+      summary->empty_rows += one.empty_rows;
+      ++head;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace regard::internal
+
+namespace regard {
+
+Summary Summarize(const TensorView& q, const TensorView& k, const TensorView& v, const AttentionParams& params,
+                  const SummaryOptions& options, const ExecOptions& exec) {
+  using namespace internal;  // NOLINT: the names of one room
+  const KernelTable& kernels = SummaryKernels(exec);
+  const PlanShape shape = PlanShape::Of(q, k, v);
+  CheckPlan(shape, params, exec).ThrowIfFailed();
+  Problem problem;
+  Results results;
+  Bind(shape, params, ResolveScale(shape, params), {q, k, v}, {}, &problem, &results).ThrowIfFailed();
+  const Request request(options, params, problem);
+  Summary summary = request.MakeSummary(problem, q.rank());
+  const int threads = ResolveThreads(exec.threads);
+  const std::int64_t q_len = problem.q_len, heads = static_cast<std::int64_t>(request.heads.size());
+  results.context = {summary.context.mutable_view().mutable_data(),
+                     summary.context.dtype(),
+                     {heads * q_len * problem.v_dim, q_len * problem.v_dim, problem.v_dim, 1}};
+  results.lse = {summary.lse.mutable_view().mutable_data(), DType::kF32, {heads * q_len, q_len, 1, 1}};
+  const double context_share = request.second_pass ? 0.6 : 1;
+  RunContext(problem, kernels, params, PartOf(exec, 0, context_share), threads, request, results, &summary);
+  if (request.second_pass && !exec.stop_token.stop_requested()) {
+    ScratchLayout layout;
+    PlanShape run = KernelInputsLayout::ShapeOf(problem);
+    run.v_dim = 0;
+    const KernelInputsLayout places(run, KernelInputsLayout::BiasCount(problem), layout);
+    Workspace workspace(layout.total());
+    const KernelInputs inputs(problem, places, workspace.data(), threads, KernelInputs::Values::kUnused);
+    const ExecOptions rest = PartOf(exec, context_share, 1);
+    SummaryRun(problem, inputs, kernels, rest, threads, request, &summary).Run();
+  }
+  if (exec.stop_token.stop_requested()) throw Error(ErrorCode::kCancelled, "stopped on request");
+  return summary;
+}
+
+}  // namespace regard

@@ -1,0 +1,32 @@
+// SummaryOptions, checked against a problem and resolved: what has to be computed, and where it goes.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/problem.h"
+#include "regard/summary.h"
+
+namespace regard::internal {
+
+struct Request {
+  /// Throws Error when an option is out of its range, or needs an offset that is not stated.
+  Request(const SummaryOptions& options, const AttentionParams& params, const Problem& problem);
+
+  /// Tensors for everything that was asked for; `rank` is q's.
+  Summary MakeSummary(const Problem& problem, int rank) const;
+
+  std::vector<std::int64_t> heads, batch;  // chosen ones
+  bool all;                                // each of them once, in order
+  bool second_pass;                        // whether anything but the context is wanted
+  bool row_max, row_argmax, entropy, distance, first_key_share, window_share;
+  bool key_mass, key_mass_mean, key_count, pooled, pooled_max, head_kind;
+  std::int64_t top_k, key_top_k, window;
+  std::int64_t rows, cols;               // of the pooled map
+  std::vector<std::int64_t> first_keys;  // [batch, q_len]: the first key of the query's segment; empty when not needed
+
+ private:
+  SummaryOptions options_;
+};
+
+}  // namespace regard::internal
