@@ -268,6 +268,10 @@ TEST_P(DecodeTest, EveryFirstReference) {
   }
 }
 
+TEST_P(DecodeTest, LargeNegativeBiasesWeighNothing) {
+  CheckLargeNegativeBiases([&](const KernelCase& test) { DecodeInSplits(kernels(), test, 1000); });
+}
+
 // Scores that rise all the way move the reference many times.
 TEST_P(DecodeTest, RisingScores) {
   KernelCase test({.rows = 4, .kv_len = 500, .head_dim = 1, .v_dim = 3}, 72);

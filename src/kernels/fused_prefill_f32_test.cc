@@ -294,6 +294,10 @@ TEST_P(PrefillTest, SubnormalsCount) {
   }
 }
 
+TEST_P(PrefillTest, LargeNegativeBiasesWeighNothing) {
+  CheckLargeNegativeBiases([&](const KernelCase& test) { RunPrefill(kernels(), test, test.rows); });
+}
+
 /// Softmax in two passes over f32 scores, as a careful program without fusion has it: exact maximum, sums in blocks.
 std::vector<float> TwoPass(const KernelCase& test, const QueryRow& row) {
   const KvHead& kv = test.kv;

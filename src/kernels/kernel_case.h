@@ -195,6 +195,20 @@ inline void ExpectNearDefinition(const KernelCase& test) {
   }
 }
 
+/// Keys "hidden" by a large negative bias are visible and weigh nothing: a row must come out as if they were not there, with the accuracy
+/// of the scores that count. run computes test.rows.
+template <typename Run>
+void CheckLargeNegativeBiases(const Run& run) {
+  for (const float hidden : {-1e4f, -1e9f, -1e30f, std::numeric_limits<float>::lowest()}) {
+    SCOPED_TRACE(hidden);
+    KernelCase test({.rows = 12, .kv_len = 260, .bias = true}, 95);
+    for (std::size_t i = 0; i < test.bias.size(); ++i) test.bias[i] = i % 260 < 131 + i / 260 ? hidden : 0.0f;
+    run(test);
+    for (std::size_t i = 0; i < test.rows.size(); ++i) test.rows[i].key_begin = 131 + static_cast<std::int64_t>(i);
+    ExpectNearDefinition(test);
+  }
+}
+
 /// Scratch as the contract asks for it, filled with NaN so that a read before a write shows.
 class Scratch {
  public:

@@ -156,40 +156,54 @@ HWY_INLINE bool IsCalm(const TilePlace& at, const QueryBlock& block, const VF (&
   return hn::AllTrue(d, calm);
 }
 
-/// For a tile that is not calm: moves the references of the lanes that exceed their threshold to their largest score, then weighs. The
-/// scores are computed again from the new references: what was relative to −10,000 (a bias that models use for "hidden") has kept 3 digits
-/// behind the point, not 7, and from −10⁹ the new reference itself is off by 64, so that it is taken again too. Scores beyond 10³⁰ can be
-/// further off than that mends; they are held at the threshold. A lane that stays finds the same bits. A NaN or +inf poisons row_sum, hence
-/// the row, and weighs nothing itself, so that it stays there.
+/// For a tile that is not calm, whose scores stand where its weights will: moves the references of the lanes that exceed their threshold
+/// to their largest score, then weighs.
+/// A lane that had a reference has its scores computed again from the new one: what was relative to −10,000 (a bias that models use for
+/// "hidden") has kept 3 digits behind the point, not 7, and from −10⁹ the new reference itself is off by 64, so that it is taken again
+/// too. Scores beyond 10³⁰ can be further off than that mends; they are held at the threshold. A lane without a reference has its raw
+/// scores, from which a difference is as good. A lane that stays keeps its bits. A NaN or +inf poisons row_sum, hence the row, and
+/// weighs nothing itself, so that it stays there.
 template <int NV, bool kPlain>
 HWY_NOINLINE void MoveAndWeighTile(const CallConstants& call, const TilePlace& at, QueryBlock& block, KeyBlock& keys) {
   const DF d;
   const int lane0 = at.first_vector * kLanes;
   const VF inf = hn::Set(d, kInf);
+  const float* scores = keys.weights + at.key * kQueryRows + lane0;
   alignas(64) float old_neg_ref[NV * kLanes];
-  MF moves[NV];
+  MF had_reference[NV], moves[NV];
   VF s[NV][kKeyTile];
-  RelativeScores<NV, kPlain>(call, at, block, keys, s);
   REGARD_UNROLL for (int v = 0; v < NV; ++v) {
-    hn::Store(hn::Load(d, block.neg_ref + lane0 + v * kLanes), d, old_neg_ref + v * kLanes);
-    moves[v] = hn::Gt(LargestSound(s[v]), hn::Load(d, block.threshold + lane0 + v * kLanes));
+    const VF threshold = hn::Load(d, block.threshold + lane0 + v * kLanes);
     VF row_sum = hn::Load(d, block.row_sum + lane0 + v * kLanes);
     REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) {
+      s[v][j] = hn::Load(d, scores + j * kQueryRows + v * kLanes);
       row_sum = hn::IfThenElse(hn::Lt(s[v][j], inf), row_sum, hn::Set(d, std::numeric_limits<float>::quiet_NaN()));
     }
     hn::Store(row_sum, d, block.row_sum + lane0 + v * kLanes);
+    const VF neg_ref = hn::Load(d, block.neg_ref + lane0 + v * kLanes);
+    hn::Store(neg_ref, d, old_neg_ref + v * kLanes);
+    const VF largest = LargestSound(s[v]);
+    had_reference[v] = hn::Gt(threshold, hn::Set(d, -kInf));
+    moves[v] = hn::Gt(largest, threshold);
+    const VF first = hn::IfThenElseZero(hn::AndNot(had_reference[v], moves[v]), largest);
+    hn::Store(hn::Sub(neg_ref, first), d, block.neg_ref + lane0 + v * kLanes);
+    REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) s[v][j] = hn::Sub(s[v][j], first);
   }
   for (int round = 0; round < kMaxMoves; ++round) {
     bool settled = true;
     REGARD_UNROLL for (int v = 0; v < NV; ++v) {
       const VF largest = LargestSound(s[v]);
-      const MF step = hn::And(moves[v], hn::Gt(hn::Abs(largest), hn::Set(d, 0.5f)));
+      const MF step = hn::And(hn::And(moves[v], had_reference[v]), hn::Gt(hn::Abs(largest), hn::Set(d, 0.5f)));
       const VF neg_ref = hn::Load(d, block.neg_ref + lane0 + v * kLanes);
       hn::Store(hn::IfThenElse(step, hn::Sub(neg_ref, largest), neg_ref), d, block.neg_ref + lane0 + v * kLanes);
       settled = settled && hn::AllFalse(d, step);
     }
     if (settled) break;
-    RelativeScores<NV, kPlain>(call, at, block, keys, s);
+    VF again[NV][kKeyTile];
+    RelativeScores<NV, kPlain>(call, at, block, keys, again);
+    REGARD_UNROLL for (int v = 0; v < NV; ++v) {
+      REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) s[v][j] = hn::IfThenElse(had_reference[v], again[v][j], s[v][j]);
+    }
   }
   for (int v = 0; v < NV; ++v) Rescale(call.kv.v_dim, at.first_vector + v, old_neg_ref + v * kLanes, block, keys);
   const VF highest = hn::Set(d, kRescaleThreshold);
@@ -208,6 +222,10 @@ HWY_NOINLINE void ScoreTile(const CallConstants& call, const TilePlace& at, Quer
   VF s[NV][kKeyTile];
   RelativeScores<NV, kPlain>(call, at, block, keys, s);
   if (HWY_UNLIKELY(!IsCalm<NV>(at, block, s))) {
+    float* scores = keys.weights + (at.key * kQueryRows + at.first_vector * kLanes);
+    REGARD_UNROLL for (int v = 0; v < NV; ++v) {
+      REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) hn::Store(s[v][j], DF(), scores + j * kQueryRows + v * kLanes);
+    }
     MoveAndWeighTile<NV, kPlain>(call, at, block, keys);
   } else {
     WeighTile<NV>(at, block, keys, s);
