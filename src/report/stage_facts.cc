@@ -144,9 +144,11 @@ WeightSums SumsOf(const Tensor& weights, const RowSample& sample) {
 }
 
 std::string StageTable(const std::vector<StageFacts>& stages) {
-  std::vector<std::vector<std::string>> rows = {{"stage", "shape", "how it came", "range"}};
-  for (const StageFacts& stage : stages) rows.push_back({stage.name, ToString(stage.shape), stage.how, Show(stage.range)});
-  std::string text = AlignColumns(rows, {Align::kLeft, Align::kLeft, Align::kLeft, Align::kLeft});
+  std::vector<std::vector<std::string>> rows = {{"stage", "range"}};
+  for (const StageFacts& stage : stages) {
+    rows.push_back({stage.name + ' ' + ToString(stage.shape) + " = " + stage.how, Show(stage.range)});
+  }
+  std::string text = AlignColumns(rows, {Align::kLeft, Align::kLeft});
   text += '\n';
   for (const StageFacts& stage : stages) {
     if (stage.square) text += SquareLine(stage, stage.shape.size() > 2) + '\n';

@@ -78,8 +78,8 @@ TEST_P(SixTokens, AreShownToFourDecimals) {
   EXPECT_EQ(outcome.err, "");
   for (const char* line : {
            "read as tokens 6, dim 3",
-           "scores   6×6    inputs 6×3 · inputsᵀ 3×6: 36 pairs, 3 summed away",
-           "context  6×3    weights 6×6 · inputs 6×3",
+           "scores 6×6 = inputs 6×3 · inputsᵀ 3×6: 36 pairs, 3 summed away",
+           "context 6×3 = weights 6×6 · inputs 6×3",
            "mirrored cells [0,1] 0.9544 / [1,0] 0.9544; symmetric",
            "mirrored cells [0,1] 0.2006 / [1,0] 0.1385; largest asymmetry 0.0877 at [1,4] 0.1082 / [4,1] 0.1958",
            "rows sum to 1.0000 1.0000 1.0000 1.0000 1.0000 1.0000",
