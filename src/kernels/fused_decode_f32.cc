@@ -160,11 +160,12 @@ HWY_NOINLINE void MoveReference(std::int64_t v_dim, DecodeRow& row, VF (&s)[kSub
   if (!sound) row.row_sum[0] = std::numeric_limits<float>::quiet_NaN();
   if (largest > row.threshold) {
     const float old_neg_ref = row.neg_ref;
-    for (int round = 0; round < kMaxMoves && std::fabs(largest) > 0.5f; ++round) {
+    int round = 0;
+    do {  // always once: a single key then weighs exactly 1
       row.neg_ref -= largest;
       RelativeScores(row, s);
       largest = LargestSound(s, &sound);
-    }
+    } while (++round < kMaxMoves && std::fabs(largest) > 0.5f);
     if (row.threshold != -kInf) {  // without a reference nothing has been summed yet
       const VF factor = Exp2(hn::Set(d, std::min(row.neg_ref - old_neg_ref, 64.0f)));
       hn::Store(hn::Mul(hn::Load(d, row.row_sum), factor), d, row.row_sum);
