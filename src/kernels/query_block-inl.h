@@ -9,8 +9,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "core/attention_state.h"
 #include "hwy/contrib/math/math-inl.h"
-#include "kernels/finish_row.h"
 #include "kernels/kernels.h"
 #include "kernels/tile_config-inl.h"
 #include "kernels/transpose-inl.h"
@@ -165,7 +165,7 @@ HWY_INLINE std::int64_t FinishQueryBlock(const CallConstants& call, QueryBlock& 
     const QueryRow& row = block.rows[r];
     context[r] = row.context;
     if (row.sink != -kInf) {
-      const FinishedRow finished = FinishRow(-block.neg_ref[r], block.row_sum[r], row.sink);
+      const Finished finished = Finish({-block.neg_ref[r], block.row_sum[r]}, row.sink);
       factor[r] = finished.factor;
       lse[r] = finished.lse;
     }
