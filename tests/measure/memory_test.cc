@@ -10,7 +10,7 @@ struct Probe {
   long long peak = 0, tensors = 0;  // bytes
 };
 
-Probe Run(long long tokens) {
+Probe RunProbe(long long tokens) {
   Probe probe;
   const std::string command = std::string(MEMORY_PROBE) + " " + std::to_string(tokens);
   std::FILE* const output = popen(command.c_str(), "r");
@@ -25,7 +25,7 @@ Probe Run(long long tokens) {
 
 TEST(Memory, Of131072TokensIsThatOfTheTensors) {
   constexpr long long kAllowance = 32ll << 20;
-  const Probe one = Run(1), many = Run(131072);
+  const Probe one = RunProbe(1), many = RunProbe(131072);
   ASSERT_GT(one.peak, 0);
   EXPECT_GE(many.peak - one.peak, many.tensors - one.tensors - (4ll << 20))
       << "less than the tensors themselves: nothing was measured";
