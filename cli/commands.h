@@ -10,6 +10,7 @@ ExitStatus RunCommand(const Options& options, Streams& streams);      // cmd_run
 ExitStatus ExplainCommand(const Options& options, Streams& streams);  // cmd_explain.cc
 ExitStatus BenchCommand(const Options& options, Streams& streams);    // cmd_bench.cc
 ExitStatus CheckCommand(const Options& options, Streams& streams);    // cmd_check.cc
+ExitStatus MapCommand(const Options& options, Streams& streams);      // cmd_map.cc
 ExitStatus InfoCommand(const Options& options, Streams& streams);     // cmd_info.cc
 
 }  // namespace regard::cli

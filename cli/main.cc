@@ -57,6 +57,7 @@ ExitStatus RunVerb(const Options& options, Streams& streams) {
   if (options.command == "explain") return ExplainCommand(options, streams);
   if (options.command == "check") return CheckCommand(options, streams);
   if (options.command == "bench") return BenchCommand(options, streams);
+  if (options.command == "map") return MapCommand(options, streams);
   return InfoCommand(options, streams);
 }
 

@@ -83,6 +83,18 @@ io::Selection ParseSelection(const std::string& flag, const std::string& text) {
   }
 }
 
+std::pair<std::int64_t, std::int64_t> ParseBins(const std::string& flag, const std::string& text) {
+  std::int64_t rows = 0, columns = 0;
+  const char* const end = text.data() + text.size();
+  const auto [after_rows, rows_error] = std::from_chars(text.data(), end, rows);
+  const bool has_two = rows_error == std::errc{} && after_rows != end && *after_rows == 'x';
+  const auto [after_columns, columns_error] = std::from_chars(has_two ? after_rows + 1 : end, end, columns);
+  if (!has_two || columns_error != std::errc{} || after_columns != end || rows < 1 || columns < 1) {
+    FailValue(flag, text, "is not a number of rows and columns; write it as 64x64");
+  }
+  return {rows, columns};
+}
+
 std::vector<std::string> ParseNames(const std::string& flag, const std::string& text) {
   std::vector<std::string> names;
   for (std::size_t begin = 0; begin <= text.size();) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cli/options.h"
@@ -17,6 +18,8 @@ io::QOffsetChoice ParseQOffset(const std::string& flag, const std::string& text)
 io::Layout ParseLayout(const std::string& flag, const std::string& text);
 Path ParsePath(const std::string& flag, const std::string& text);
 io::Selection ParseSelection(const std::string& flag, const std::string& text);
+/// "64x48": two positive numbers.
+std::pair<std::int64_t, std::int64_t> ParseBins(const std::string& flag, const std::string& text);
 /// Names between commas.
 std::vector<std::string> ParseNames(const std::string& flag, const std::string& text);
 

@@ -17,7 +17,7 @@ namespace {
 
 // ------------------------------------------------------------------------------------------------------- commands
 
-enum : unsigned { kRun = 1, kExplain = 2, kInfo = 4, kBench = 8, kCheck = 16, kComputes = kRun | kExplain, kReadsFiles = kComputes | kCheck };
+enum : unsigned { kRun = 1, kExplain = 2, kInfo = 4, kBench = 8, kCheck = 16, kMap = 32, kComputes = kRun | kExplain, kReadsFiles = kComputes | kCheck | kMap };
 
 struct Command {
   std::string name;
@@ -33,6 +33,8 @@ const Command kCommands[] = {
      "regard explain layer.npz --row 5 --head 3"},
     {"check", kCheck, "somebody else's results: do they match, where not, and which known mistake made the difference",
      "regard check layer.npz --observed theirs.npz --causal"},
+    {"map", kMap, "who attends to whom: kinds of heads, strongest links, heat maps, a page",
+     "regard map layer.npz --head 3 --html map.html"},
     {"bench", kBench, "this machine's limits, and what part of them attention reaches", "regard bench --quick"},
     {"info", kInfo, "version, instruction sets, threads and the BLAS that was loaded", "regard info --json"},
 };
@@ -73,18 +75,20 @@ const Flag kFlags[] = {
      [](Options& o, const std::string& flag, const std::string& text) { o.problem.num_heads = ParseInteger(flag, text); }},
     {"--num-kv-heads", "N", "key and value heads; default --num-heads", kReadsFiles, kReading,
      [](Options& o, const std::string& flag, const std::string& text) { o.problem.num_kv_heads = ParseInteger(flag, text); }},
-    {"--layer", "L", "the layer to read, of keys layers.L.…; default the first", kReadsFiles, kReading,
+    {"--layer", "L", "the layer to read, of keys layers.L.…; default the first", kReadsFiles & ~kMap, kReading,
      [](Options& o, const std::string& flag, const std::string& text) { o.problem.layer = ParseInteger(flag, text); }},
+    {"--layer", "LIST", "the layers to read, of keys layers.N.…, such as 0,3-5; default all", kMap, kReading,
+     [](Options& o, const std::string& flag, const std::string& text) { o.layers = ParseSelection(flag, text); }},
     {"--tokens", "FILE", "labels: one token a line, or a JSON list", kReadsFiles, kReading,
      [](Options& o, const std::string&, const std::string& text) { o.problem.tokens = text; }},
 
     {"--path", "P", "reference, staged or fused", kComputes, kComputing,
      [](Options& o, const std::string& flag, const std::string& text) { o.path = o.exec.path = ParsePath(flag, text); }},
-    {"--isa", "NAME", "instruction set, as `regard info` lists them; default the best", kComputes | kBench, kComputing,
+    {"--isa", "NAME", "instruction set, as `regard info` lists them; default the best", kComputes | kMap | kBench, kComputing,
      [](Options& o, const std::string&, const std::string& text) { o.exec.isa = text; }},
     {"--threads", "N", "default 0: all (bench: 1, and 2 in the cases for it)", kReadsFiles | kBench, kComputing,
      [](Options& o, const std::string& flag, const std::string& text) { o.exec.threads = ParseSmallInteger(flag, text); }},
-    {"--max-memory", "SIZE", "refuse to hold more than this, such as 512MiB; default 1GiB", kComputes, kComputing,
+    {"--max-memory", "SIZE", "refuse to hold more than this, such as 512MiB; default 1GiB", kComputes | kMap, kComputing,
      [](Options& o, const std::string& flag, const std::string& text) { o.max_memory = ParseSize(flag, text); }},
 
     {"--quick", "", "a third of the cases, and shorter: under 30 seconds", kBench, kComputing,
@@ -94,17 +98,27 @@ const Flag kFlags[] = {
     {"--case", "TEXT", "only cases with this in their names, such as T2048/d64, and what they are compared with", kBench,
      kComputing, [](Options& o, const std::string&, const std::string& text) { o.bench_case = text; }},
 
-    {"--batch", "LIST", "sequences to show, such as 0,3-5", kComputes, kShowing,
+    {"--batch", "LIST", "sequences to show, such as 0,3-5", kComputes | kMap, kShowing,
      [](Options& o, const std::string& flag, const std::string& text) { o.batch = ParseSelection(flag, text); }},
     {"--head", "LIST", "query heads to show", kComputes, kShowing,
      [](Options& o, const std::string& flag, const std::string& text) { o.head = ParseSelection(flag, text); }},
+    {"--head", "LIST", "query heads to show in pictures, and exactly in the page", kMap, kShowing,
+     [](Options& o, const std::string& flag, const std::string& text) { o.head = ParseSelection(flag, text); }},
+    {"--top-k", "K", "links kept for each query and each key; default 8", kMap, kShowing,
+     [](Options& o, const std::string& flag, const std::string& text) { o.top_k = ParseSmallInteger(flag, text); }},
+    {"--bins", "RxC", "rows and columns of pooled maps, at most; default 64x64", kMap, kShowing,
+     [](Options& o, const std::string& flag, const std::string& text) { o.bins = ParseBins(flag, text); }},
+    {"--last-queries", "N", "map the last N queries of each sequence only", kMap, kShowing,
+     [](Options& o, const std::string& flag, const std::string& text) { o.last_queries = ParseInteger(flag, text); }},
+    {"--html", "FILE", "one page with everything, for a browser", kMap, kShowing,
+     [](Options& o, const std::string&, const std::string& text) { o.html = text; }},
     {"--row", "LIST", "queries to explain", kExplain, kShowing,
      [](Options& o, const std::string& flag, const std::string& text) { o.row = ParseSelection(flag, text); }},
     {"--observed", "F[,F…]", "the results to check: .npz, .safetensors, .npy (the context), or stage=FILE; default those in IN", kCheck, kReading,
      [](Options& o, const std::string&, const std::string& text) { o.observed = text; }},
     {"--observed-again", "F[,F…]", "those of a second run of the same program on the same input", kCheck, kReading,
      [](Options& o, const std::string&, const std::string& text) { o.observed_again = text; }},
-    {"-o", "FILE", "save results here: .npz, .safetensors or .npy", kRun, kShowing,
+    {"-o", "FILE", "save results here: .npz, .safetensors or .npy", kRun | kMap, kShowing,
      [](Options& o, const std::string&, const std::string& text) { o.output = text; }},
     {"--save", "LIST", "which results; default context,lse", kRun, kShowing,
      [](Options& o, const std::string& flag, const std::string& text) { o.save = ParseNames(flag, text); }},
@@ -143,13 +157,15 @@ std::string CommandsWith(const Flag& flag) {
 const Flag& FlagOf(std::string_view argument, const Command& command) {
   const std::string_view name = NameOf(argument);
   std::vector<std::string_view> candidates;
+  const Flag* elsewhere = nullptr;  // of other commands only
   for (const Flag& flag : kFlags) {
     const bool of_this_command = (flag.commands & command.bit) != 0;
     if (of_this_command) candidates.push_back(flag.name);
     if (flag.name == name && of_this_command) return flag;
-    if (flag.name == name) {
-      throw UsageError(fmt::format("{}: not a flag of `regard {}`, but of {}", name, command.name, CommandsWith(flag)));
-    }
+    if (flag.name == name) elsewhere = &flag;
+  }
+  if (elsewhere != nullptr) {
+    throw UsageError(fmt::format("{}: not a flag of `regard {}`, but of {}", name, command.name, CommandsWith(*elsewhere)));
   }
   if (const ForeignFlag* foreign = FindForeignFlag(name)) {
     throw UsageError(fmt::format("{}: not a flag of regard; use {}", name, foreign->advice));

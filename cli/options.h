@@ -10,6 +10,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "regard/attention.h"
@@ -34,7 +35,7 @@ class UsageError : public std::runtime_error {
 };
 
 struct Options {
-  std::string command;               // "run", "explain", "bench", "info"; empty when text is set
+  std::string command;               // "run", "explain", "check", "map", "bench", "info"; empty when text is set
   std::vector<std::string> sources;  // IN …
   io::ProblemOptions problem;
 
@@ -46,6 +47,11 @@ struct Options {
   std::vector<std::string> save;  // --save; empty: the command's default
   bool json = false;
   io::Selection batch, head, row;
+  io::Selection layers;                      // --layer of map
+  std::string html;                          // --html
+  int top_k = 8;                             // --top-k
+  std::pair<std::int64_t, std::int64_t> bins = {64, 64};  // --bins: rows, columns
+  std::optional<std::int64_t> last_queries;  // --last-queries
   std::optional<int> dim;  // --dim: softmax along another axis; negative counts from the end
 
   bool quick = false, stages = false;  // --quick, --stages
