@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <map>
@@ -35,18 +36,50 @@ std::string StageName(const std::string& key, const std::optional<std::int64_t>&
   return IsStage(canonical) ? std::string(canonical) : std::string();
 }
 
+// "weights=w.npy" -> {"weights", "w.npy"}; the name is empty where a file of that whole name exists or none is stated.
+std::pair<std::string, std::string> SplitSource(const std::string& source) {
+  const std::size_t equals = source.find('=');
+  std::error_code ignored;
+  if (equals == std::string::npos || std::filesystem::exists(source, ignored)) return {"", source};
+  return {source.substr(0, equals), source.substr(equals + 1)};
+}
+
+std::vector<std::string> SplitList(const std::string& list) {
+  std::vector<std::string> parts;
+  for (std::size_t begin = 0; begin <= list.size();) {
+    const std::size_t end = std::min(list.find(',', begin), list.size());
+    if (end > begin) parts.push_back(list.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+// The layer whose results were observed, when the files name exactly one.
+std::optional<std::int64_t> ObservedLayer(const std::string& list) {
+  std::optional<std::int64_t> layer;
+  for (const std::string& source : SplitList(list)) {
+    const io::File file = io::File::Open(SplitSource(source).second);
+    for (const io::ArrayInfo& array : file.arrays()) {
+      std::int64_t number = 0;
+      const char* begin = array.name.data() + std::min<std::size_t>(7, array.name.size());
+      const bool has_layer = array.name.starts_with("layers.") && std::from_chars(begin, array.name.data() + array.name.size(), number).ec == std::errc();
+      if (!has_layer || (layer && *layer != number)) return std::nullopt;
+      layer = number;
+    }
+  }
+  return layer;
+}
+
 using Arrays = std::map<std::string, Tensor>;
 
 void ReadInto(Arrays* arrays, const std::string& flag, const std::string& source, const std::optional<std::int64_t>& layer) {
-  const std::size_t equals = source.find('=');
-  std::error_code ignored;
-  const bool is_named = equals != std::string::npos && !std::filesystem::exists(source, ignored);
-  const io::File file = io::File::Open(is_named ? source.substr(equals + 1) : source);
+  const auto [stated, path] = SplitSource(source);
+  const io::File file = io::File::Open(path);
   std::string names;
   for (const io::ArrayInfo& array : file.arrays()) {
     if (array.is_strings) continue;
     // A file with one array without a name holds the context, unless it is said to hold something else.
-    const std::string key = is_named ? source.substr(0, equals) : array.name.empty() ? "context" : array.name;
+    const std::string key = !stated.empty() ? stated : array.name.empty() ? "context" : array.name;
     names += (names.empty() ? "" : ", ") + key;
     const std::string stage = StageName(key, layer);
     if (stage.empty()) continue;
@@ -61,11 +94,7 @@ void ReadInto(Arrays* arrays, const std::string& flag, const std::string& source
 // `F`, or several separated by commas: `weights=w.npy,context=c.npy`.
 Arrays ReadObserved(const std::string& flag, const std::string& list, const std::optional<std::int64_t>& layer) {
   Arrays arrays;
-  for (std::size_t begin = 0; begin <= list.size();) {
-    const std::size_t end = std::min(list.find(',', begin), list.size());
-    if (end > begin) ReadInto(&arrays, flag, list.substr(begin, end - begin), layer);
-    begin = end + 1;
-  }
+  for (const std::string& source : SplitList(list)) ReadInto(&arrays, flag, source, layer);
   return arrays;
 }
 
@@ -98,11 +127,10 @@ Arrays ReadExtras(const Options& options) {
   Arrays extras;
   for (const std::string& source : options.sources) {
     if (source == "-") continue;
-    const std::size_t equals = source.find('=');
-    const std::string name = equals == std::string::npos ? "" : source.substr(0, equals);
+    const auto [name, path] = SplitSource(source);
     const bool is_extra = name == "q_pre_rope" || name == "k_pre_rope" || name == "positions";
-    if (equals != std::string::npos && !is_extra) continue;
-    const io::File file = io::File::Open(equals == std::string::npos ? source : source.substr(equals + 1));
+    if (!name.empty() && !is_extra) continue;
+    const io::File file = io::File::Open(path);
     for (const io::ArrayInfo& array : file.arrays()) {
       const std::string key = is_extra ? name : array.name;
       if (key == "q_pre_rope" || key == "k_pre_rope" || key == "positions") extras.emplace(key, file.Read(array.name));
@@ -210,7 +238,9 @@ std::string ToText(const Diagnosis& d) {
 }  // namespace
 
 ExitStatus CheckCommand(const Options& options, Streams& streams) {
-  const io::Problem problem = io::LoadProblem(options.sources, options.problem);
+  io::ProblemOptions problem_options = options.problem;
+  if (!problem_options.layer) problem_options.layer = ObservedLayer(options.observed);
+  const io::Problem problem = io::LoadProblem(options.sources, problem_options);
   Arrays observed;
   if (!options.observed.empty()) {
     observed = ReadObserved("--observed", options.observed, problem.layer);

@@ -412,7 +412,7 @@ def overflowing(limit, subtracted=0.0):
     def norm(m, sink, see):
         with np.errstate(all="ignore"):
             x = m - subtracted
-            e = np.where(x > limit, INF, np.exp(np.minimum(x, 700)))
+            e = np.where(x > limit, INF, np.where(x < (-103.972 if limit > 20 else -17.3286), 0, np.exp(np.minimum(x, 700))))
             total = e.sum(-1, keepdims=True)
             return e / np.where(total > np.exp(limit), INF, total)
 

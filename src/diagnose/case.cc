@@ -21,6 +21,14 @@ constexpr std::size_t kWrongProbes = 20, kRightProbes = 8;
 // Below this a masked score stands for −inf: implementations fill with the lowest finite number of their type, or −1e9, or −1e4.
 constexpr double kFillThreshold = -9000;
 
+// For LowPrecisionIsRefuted. Rounding fills its bound about alike in all rows, within a factor of a hundred; f32 fills less than a
+// thousandth of what bf16 would.
+constexpr double kNearlyAll = 0.9, kRoomToDiffer = 50, kUnlikeRounding = 1000, kUseOfMistakes = 0.02;
+// Whether no key has nearly all of the weight.
+bool IsShared(const RowState& s) {
+  return s.num_visible > 1 && !s.weights.empty() && *std::max_element(s.weights.begin(), s.weights.end()) < kNearlyAll;
+}
+
 bool FitsGrid(double x, DType type) {
   if (std::isnan(x)) return true;
   if (type == DType::kBF16) return static_cast<double>(ToFloat(ToBF16(x))) == x;
@@ -83,6 +91,8 @@ void Fit::Add(const Fit& other) {
     squares[p] += other.squares[p];
   }
   absolute_squares += other.absolute_squares;
+  room = std::min(room, other.room);
+  lost_row = lost_row || other.lost_row;
   largest = std::max(largest, other.largest);
   cells += other.cells;
 }
@@ -128,6 +138,7 @@ Case::Case(const DiagnosisProblem& problem, const ObservedTensors& observed, int
       CompareRow(unedited, state, row, observed_[o_index], &fit);
       unedited_[static_cast<std::size_t>(r)].Add(fit);
     }
+    unedited_[static_cast<std::size_t>(r)].shared = IsShared(state);
   });
   ChooseProbes();
 }
@@ -264,6 +275,7 @@ void AddCell(const ObservedStage& o, RowId row, std::int64_t column, double want
   const double storage = o.storage.relative * std::fabs(want) + o.storage.absolute;
   for (int p = 0; p < kNumPrecisions; ++p) {
     const double bound = bounds[p] + storage;
+    if (p == kNumPrecisions - 1) fit->room = std::min(fit->room, bound / (bounds[0] + storage));
     const double ratio = difference == 0 ? 0 : std::isinf(difference) || !(bound > 0) ? kInfinity : difference / bound;
     fit->worst[p] = std::max(fit->worst[p], ratio);
     if (std::isfinite(ratio)) fit->squares[p] += ratio * ratio;
@@ -350,6 +362,14 @@ void Case::CompareRow(const Variant& variant, const RowState& s, RowId row, cons
     }
     AddCell(o, row, c, want, bounds, fit);
   }
+  if (o.stage != Stage::kContext) return;
+  bool all_zero = columns > 0;
+  double largest = 0;
+  for (std::int64_t c = 0; c < columns; ++c) {
+    all_zero = all_zero && o.At(row, c) == 0;
+    largest = std::max(largest, std::fabs((*expected)[static_cast<std::size_t>(c)]) / std::max(largest_value_[static_cast<std::size_t>(c)], 1e-300));
+  }
+  fit->lost_row = all_zero && largest > 1e-3;
 }
 
 Fit Case::Compare(const Variant& variant, RowId row, RowState* state, const Stage* only) const {
@@ -361,6 +381,7 @@ Fit Case::Compare(const Variant& variant, RowId row, RowState* state, const Stag
     CompareRow(variant, *state, row, o, &one);
     fit.Add(one);
   }
+  fit.shared = IsShared(*state);
   return fit;
 }
 
@@ -386,6 +407,20 @@ Fit Case::UneditedOf(Stage stage) const {
     for (const Fit& row : unedited_by_stage_[o]) fit.Add(row);
   }
   return fit;
+}
+
+bool Case::LowPrecisionIsRefuted() const {
+  constexpr int kBf16 = static_cast<int>(Precision::kBf16);
+  std::vector<double> used;  // the part of bf16's bound that a row fills, in the root mean square
+  for (std::size_t r = 0; r < rows_.size(); ++r) {
+    const Fit& fit = unedited_[r];
+    if (fit.lost_row) return true;
+    if (fit.shared && fit.room > kRoomToDiffer && fit.cells > 0) used.push_back(std::sqrt(fit.squares[kBf16] / static_cast<double>(fit.cells)));
+  }
+  if (used.empty()) return false;
+  const double most = *std::max_element(used.begin(), used.end());
+  const auto exact = std::count_if(used.begin(), used.end(), [&](double part) { return part < most / kUnlikeRounding; });
+  return most > kUseOfMistakes && exact >= 3 && static_cast<double>(exact) >= 0.1 * static_cast<double>(used.size());
 }
 
 Fit Case::Unedited() const {

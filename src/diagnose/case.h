@@ -35,10 +35,14 @@ struct Fit {
   double absolute_squares = 0;          // Σ difference², finite ones
   double largest = 0;                   // largest difference
   std::int64_t cells = 0;
+  /// Least bound of bf16 over bound of f32: how much coarser low precision would have to show.
+  double room = 1e300;
+  bool shared = false;    // of one row: several keys share the weight, so that its results can be many things
+  bool lost_row = false;  // a context of zeros that should be none
   WorstCell cell;
 
   void Add(const Fit& other);
-  bool Matches() const { return worst[0] <= 1; }
+  bool Matches() const { return worst[static_cast<int>(Precision::kF32)] <= 1; }
   /// Within the bounds of a precision, and as sparingly as rounding does.
   bool IsRounding(Precision precision) const;
   double Rms() const;
@@ -66,6 +70,10 @@ class Case {
   /// w_out of the problem as doubles, [out_dim, heads·v_dim]; empty when not given.
   const std::vector<double>& w_out() const { return w_out_; }
   const std::vector<double>& b_out() const { return b_out_; }
+
+  /// Whether low precision is no explanation: it spares no row, so that none is as exact as f32 while others are far off, where it
+  /// would show (several keys share the weight, and bf16 has room to differ); and it makes no row of zeros.
+  bool LowPrecisionIsRefuted() const;
 
   /// A few rows that stand for all: `wrong` ones first the most telling, and `right` ones.
   const std::vector<RowId>& wrong_rows() const { return wrong_rows_; }

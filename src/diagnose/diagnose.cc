@@ -35,6 +35,7 @@ std::string Number(double x) {
 
 // The precision that explains the contract's misfit; null if none does.
 const char* RoundingName(const Case& c) {
+  if (c.LowPrecisionIsRefuted()) return nullptr;
   const Fit fit = c.Unedited();
   for (const Precision precision : {Precision::kTf32, Precision::kBf16}) {
     if (!fit.IsRounding(precision)) continue;

@@ -22,19 +22,18 @@
 
 namespace regard::internal {
 
-/// What arithmetic a result may have been computed in, from narrow to wide bounds.
-enum class Precision : std::uint8_t { kF32, kTf32, kBf16 };  // tf32 stands for f16 too: 11 bits both
-inline constexpr int kNumPrecisions = 3;
-inline constexpr double kUnitRoundoff[kNumPrecisions] = {0x1p-24, 0x1p-11, 0x1p-8};
+/// What arithmetic a result may have been computed in, from narrow to wide bounds. kClose is f32 with ρ ≤ kWidestMatch: for hypotheses,
+/// since a mistake that makes scores of 10⁶ must not fit everything because f32 would blur it.
+enum class Precision : std::uint8_t { kClose, kF32, kTf32, kBf16 };  // tf32 stands for f16 too: 11 bits both
+inline constexpr int kNumPrecisions = 4;
+inline constexpr double kUnitRoundoff[kNumPrecisions] = {0x1p-24, 0x1p-24, 0x1p-11, 0x1p-8};
+inline constexpr double kWidestMatch = 0.02;
 
 /// Half an ulp relative, and half the smallest subnormal, of a storage type.
 struct StorageRoundoff {
   double relative, absolute, largest;
 };
 StorageRoundoff RoundoffOf(DType dtype);
-
-/// ρ of f32 at most: a mistake that makes scores of 10⁶ must not fit everything because f32 would blur it.
-inline constexpr double kWidestMatch = 0.02;
 
 /// The part of its bound that rounding fills in the root mean square, at most. Measured over the correct outputs of
 /// tests/diagnose: below 0.3, also where sums are taken one by one in f16.

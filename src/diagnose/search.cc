@@ -25,21 +25,27 @@ constexpr double kPairBudget = 3e10;
 constexpr double kSolvingPrice = 120;  // evaluations that solving for a constant takes
 constexpr std::size_t kPairVariationsPerFault = 32;
 
-bool RowFits(const Fit& fit, Closeness closeness, int precision) {
-  return closeness == Closeness::kTight ? fit.worst[0] <= 1 : fit.worst[precision] <= 1;
+// A solved constant is known up to the rounding of what it was solved from, which adds to the differences.
+constexpr double kSolvedSlack = 1.15;
+
+double SlackOf(int complexity) { return complexity >= 2 ? kSolvedSlack : 1; }
+
+bool RowFits(const Fit& fit, Closeness closeness, int precision, double slack) {
+  return fit.worst[closeness == Closeness::kTight ? 0 : precision] <= slack;
 }
 
 // The narrowest precision whose rounding does not explain the contract's misfit; 0 if even bf16 explains it.
 int LoosePrecision(const Case& c) {
   const Fit base = c.Unedited();
-  for (int p = kNumPrecisions - 1; p > 0; --p) {
+  for (int p = kNumPrecisions - 1; p > static_cast<int>(Precision::kF32); --p) {
     if (!base.IsRounding(static_cast<Precision>(p))) return p;
   }
   return 0;
 }
 
-// Cells of a row hang together, and a row with two large scores has few outcomes: it proves no more than this, in nats.
-constexpr double kMostEvidenceOfRow = 2;
+// What one row proves at most, in nats: its cells hang together. Where one key has nearly all of the weight, before or after, a row has
+// few outcomes and proves little.
+constexpr double kMostEvidenceOfRow = 6, kMostEvidenceOfOneKey = 0.5;
 
 // A first look at so many dimensions of the context rejects nearly everything at a tenth of the price.
 constexpr std::int64_t kFirstLook = 8, kAllDims = std::int64_t{1} << 30;
@@ -51,17 +57,18 @@ class Prober {
   int precision() const { return precision_; }
 
   // Whether a variant fits every wrong probe.
-  bool Fits(const Variant& v, RowState* state) const {
+  bool Fits(const Variant& v, int complexity, RowState* state) const {
+    const double slack = SlackOf(complexity);
     double squares = 0, base = 0;
     if (!case_.wrong_rows().empty()) {
       state->max_dims = kFirstLook;
       const Fit fit = case_.Compare(v, case_.wrong_rows()[0], state);
       state->max_dims = kAllDims;
-      if (fit.cells == 0 || !RowFits(fit, closeness_, precision_)) return false;
+      if (fit.cells == 0 || !RowFits(fit, closeness_, precision_, slack)) return false;
     }
     for (std::size_t n = 0; n < case_.wrong_rows().size(); ++n) {
       const Fit fit = case_.Compare(v, case_.wrong_rows()[n], state);
-      if (fit.cells == 0 || !RowFits(fit, closeness_, precision_)) {
+      if (fit.cells == 0 || !RowFits(fit, closeness_, precision_, slack)) {
         if (closeness_ == Closeness::kTight && fit.cells > 0 && fit.worst[0] <= kOutlierFactor && n > 3) continue;
         return false;
       }
@@ -153,12 +160,12 @@ std::vector<std::int64_t> Sorted(const std::set<std::int64_t>& set) { return {se
 
 // Where a mistake applies, when rows of whole heads or sequences, or all rows before or after one, are right without it. Empty: there is
 // no such description.
-std::string ScopeOf(const Case& c, const std::vector<Fit>& fits, Closeness closeness, int precision) {
+std::string ScopeOf(const Case& c, const std::vector<Fit>& fits, Closeness closeness, int precision, double slack) {
   std::set<std::int64_t> heads_with, heads_without, batches_with, batches_without;
   std::int64_t first_with = std::numeric_limits<std::int64_t>::max(), last_with = -1, first_without = first_with, last_without = -1;
   for (std::size_t r = 0; r < fits.size(); ++r) {
     const RowId row = c.rows()[r];
-    const bool fault_fits = RowFits(fits[r], closeness, precision), right = c.unedited()[r].Matches();
+    const bool fault_fits = RowFits(fits[r], closeness, precision, slack), right = c.unedited()[r].Matches();
     if (fault_fits && right) continue;  // says nothing
     (fault_fits ? heads_with : heads_without).insert(row.h);
     (fault_fits ? batches_with : batches_without).insert(row.b);
@@ -178,17 +185,18 @@ std::string ScopeOf(const Case& c, const std::vector<Fit>& fits, Closeness close
 // Holds a candidate against every row. False: it does not fit after all.
 bool Verify(const Case& c, const Variant& variant, Closeness closeness, int precision, Candidate* candidate) {
   const std::vector<Fit> fits = c.CompareAll(variant);
+  const double slack = SlackOf(candidate->complexity);
   std::size_t applied = 0, not_applied = 0, outliers = 0;
   candidate->fit = {};
   candidate->evidence = 0;
   for (std::size_t r = 0; r < fits.size(); ++r) {
     const bool right = c.unedited()[r].Matches();
-    if (RowFits(fits[r], closeness, precision)) {
+    if (RowFits(fits[r], closeness, precision, slack)) {
       ++applied;
       candidate->fit.Add(fits[r]);
       if (right) continue;
       const double ratio = c.unedited()[r].worst[0] / std::max(fits[r].worst[0], 0.25);
-      candidate->evidence += std::clamp(std::log(ratio), 0.0, kMostEvidenceOfRow);
+      candidate->evidence += std::clamp(std::log(ratio), 0.0, fits[r].shared && c.unedited()[r].shared ? kMostEvidenceOfRow : kMostEvidenceOfOneKey);
     } else if (right) {
       ++not_applied;
       candidate->fit.Add(c.unedited()[r]);
@@ -201,7 +209,7 @@ bool Verify(const Case& c, const Variant& variant, Closeness closeness, int prec
   }
   if (static_cast<double>(outliers) > kOutlierRows * static_cast<double>(fits.size())) return false;
   if (not_applied > 0) {
-    candidate->scope = ScopeOf(c, fits, closeness, precision);
+    candidate->scope = ScopeOf(c, fits, closeness, precision, slack);
     if (candidate->scope.empty()) return false;
   }
   candidate->coverage = static_cast<double>(applied + not_applied) / static_cast<double>(std::max<std::size_t>(fits.size(), 1));
@@ -269,7 +277,7 @@ std::vector<Candidate> SearchSingles(const Case& c, const Proposals& proposals, 
   std::vector<char> fits(proposals.hypotheses.size(), 0);
   ParallelFor(c.threads(), static_cast<std::int64_t>(fits.size()), [&](std::int64_t n, int) {
     RowState state;
-    fits[static_cast<std::size_t>(n)] = prober.Fits(WithEdit(c, proposals.hypotheses[static_cast<std::size_t>(n)].edit), &state);
+    fits[static_cast<std::size_t>(n)] = prober.Fits(WithEdit(c, proposals.hypotheses[static_cast<std::size_t>(n)].edit), proposals.hypotheses[static_cast<std::size_t>(n)].complexity, &state);
   });
   std::vector<std::size_t> order;
   for (std::size_t n = 0; n < fits.size(); ++n) {
@@ -303,7 +311,7 @@ std::vector<Candidate> SearchSingles(const Case& c, const Proposals& proposals, 
     const auto edit = [&family, constant = constants[n]](Variant& v) { family.edit(v, constant); };
     const Variant v = WithEdit(c, edit);
     Candidate candidate{{family.fault}, params, edit, 2};
-    if (prober.Fits(v, &state) && Verify(c, v, closeness, prober.precision(), &candidate)) found.push_back(std::move(candidate));
+    if (prober.Fits(v, 2, &state) && Verify(c, v, closeness, prober.precision(), &candidate)) found.push_back(std::move(candidate));
   }
   return OneEach(std::move(found));
 }
@@ -359,7 +367,7 @@ std::vector<Candidate> SearchPairs(const Case& c, const Proposals& proposals, Cl
       const std::vector<ExplanationParam> params = family.describe(constant);
       if (params.empty()) continue;
       const auto edit = [edit_a = a.edit, edit_b = family.edit, constant](Variant& variant) { edit_a(variant), edit_b(variant, constant); };
-      if (!prober.Fits(WithEdit(c, edit), &state)) continue;
+      if (!prober.Fits(WithEdit(c, edit), 2, &state)) continue;
       Candidate candidate = Together(a.fault, family.fault, a.params, params, edit, 2);
       const std::lock_guard<std::mutex> lock(mutex);
       found.push_back(std::move(candidate));
@@ -373,7 +381,7 @@ std::vector<Candidate> SearchPairs(const Case& c, const Proposals& proposals, Cl
       Variant v = with_a;
       v.memo = c.evaluator().Unedited().memo;
       b.edit(v);
-      if (!prober.Fits(v, &state)) continue;
+      if (!prober.Fits(v, a.complexity + b.complexity, &state)) continue;
       const auto edit = [edit_a = a.edit, edit_b = b.edit](Variant& variant) { edit_a(variant), edit_b(variant); };
       Candidate candidate = Together(a.fault, b.fault, a.params, b.params, edit, a.complexity + b.complexity);
       const std::lock_guard<std::mutex> lock(mutex);

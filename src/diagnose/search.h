@@ -22,7 +22,7 @@ struct Candidate {
   double coverage = 0;              // of the compared rows
   std::string scope = {};           // where it applies, when not everywhere
   bool tight = true;                // within the bounds of f32; else of a lower precision
-  /// How improbable it is that a wrong hypothesis fits as well by chance, in nats: a row at most 2.
+  /// How improbable it is that a wrong hypothesis fits as well by chance, in nats: a row at most 6.
   double evidence = 0;
 
   std::string Id() const;

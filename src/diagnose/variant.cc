@@ -255,10 +255,13 @@ void Evaluator::FindMagnitudes(RowState& s) {
   const std::int64_t k_head = o.k_head[static_cast<std::size_t>(s.id.h)];
   const double* norms = o.k_norm.data() + (s.id.b * o.kv_heads + k_head) * o.kv_len;
   double largest_norm = 0;
+  const double cap = s.variant->cap ? 0 : s.variant->soft_cap;
   s.largest_score = 0;
   for (std::size_t j = 0; j < s.masked.size(); ++j) {
     if (!s.visible[j] || !(s.masked[j] > largest - 60)) continue;  // e⁻⁶⁰ of the largest weight
-    largest_norm = std::max(largest_norm, norms[j]);
+    // A capped score moves less than the score: by the slope of the cap, a little before it.
+    const double tanh = cap > 0 ? std::tanh(0.9 * s.scores[j] / cap) : 0;
+    largest_norm = std::max(largest_norm, norms[j] * (1 - tanh * tanh));
     s.largest_score = std::max(s.largest_score, std::fabs(s.masked[j]));
   }
   s.largest_dot = std::fabs(s.variant->scale) * o.q_norm[static_cast<std::size_t>((s.id.b * o.heads + s.id.h) * o.q_len + s.id.i)] * largest_norm;

@@ -94,7 +94,7 @@ void OtherWindow(const Case& c, Proposals& p) {
   const std::int64_t widest = std::min<std::int64_t>(x.kv_len, 1024);
   for (std::int64_t window = 0; window < widest; ++window) {
     p.Add([window](Variant& v) { v.rules.window_left = window; }, {{"window_left", Number(window)}}, 1);
-    if (x.window_right || !x.causal) p.Add([window](Variant& v) { v.rules.window_right = window; }, {{"window_right", Number(window)}}, 1);
+    if ((x.window_right || !x.causal) && window > 0) p.Add([window](Variant& v) { v.rules.window_right = window; }, {{"window_right", Number(window)}}, 1);
     if (x.window_right && x.window_left) p.Add([window](Variant& v) { v.rules.window_left = v.rules.window_right = window; }, {{"window_left", Number(window)}, {"window_right", Number(window)}}, 1);
   }
 }

@@ -1,0 +1,241 @@
+// The smallest inputs with known wrong answers, every fault of the catalogue on problems that show it, and results that are right.
+#include "regard/diagnose.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <ostream>
+#include <set>
+
+#include "diagnose/fault.h"
+#include "diagnose/search.h"
+#include "tests/support/random_problem.h"
+
+namespace regard {
+
+// What gtest shows of a diagnosis.
+void PrintTo(const Diagnosis& d, std::ostream* out) {
+  *out << Name(d.verdict);
+  for (const Explanation& e : d.explanations) *out << " " << e.id;
+}
+
+namespace {
+
+using internal::Case;
+using internal::Evaluator;
+using internal::Hypothesis;
+using internal::RowId;
+using internal::RowState;
+using internal::Variant;
+
+Tensor F32(const Dims& shape, std::initializer_list<float> values) { return Tensor::Of<float>(shape, values); }
+
+// Whether `id` is the first explanation or ties with it.
+bool Names(const Diagnosis& d, const std::string& id) {
+  for (int n = 0; n < std::max(d.ties, 1) && n < static_cast<int>(d.explanations.size()); ++n) {
+    if (d.explanations[static_cast<std::size_t>(n)].id == id) return true;
+  }
+  return false;
+}
+
+// ------------------------------------------------------------------------------------------------------------- probes
+
+TEST(DiagnoseProbes, ColumnSoftmax) {
+  const Tensor q = F32({2, 1}, {1, 0}), k = F32({2, 1}, {0, 1}), v = F32({2, 1}, {1, 2});
+  const DiagnosisProblem p{.q = q, .k = k, .v = v, .params = {.scale = 1.0f}};
+  EXPECT_EQ(Diagnose(p, {.context = F32({2, 1}, {1.7310586f, 1.5f})}).verdict, Verdict::kMatch);
+  EXPECT_PRED2(Names, Diagnose(p, {.context = F32({2, 1}, {1.9621172f, 1.0378828f})}), "F60");
+  EXPECT_PRED2(Names, Diagnose(p, {.context = F32({2, 1}, {1.5f, 1.2689414f})}), "F94");
+}
+
+TEST(DiagnoseProbes, ScaleOfFour) {
+  const Tensor q = F32({1, 4}, {2, 0, 0, 0}), k = F32({2, 4}, {2, 0, 0, 0, 0, 0, 0, 0}), v = F32({2, 2}, {1, 0, 0, 1});
+  const DiagnosisProblem p{.q = q, .k = k, .v = v};
+  EXPECT_EQ(Diagnose(p, {.context = F32({1, 2}, {0.8807971f, 0.1192029f})}).verdict, Verdict::kMatch);
+  EXPECT_PRED2(Names, Diagnose(p, {.context = F32({1, 2}, {0.98201379f, 0.01798621f})}), "F01");
+  EXPECT_PRED2(Names, Diagnose(p, {.context = F32({1, 2}, {0.73105858f, 0.26894142f})}), "F02");
+  EXPECT_PRED2(Names, Diagnose(p, {.context = F32({1, 2}, {0.99966465f, 0.00033535f})}), "F03");
+}
+
+TEST(DiagnoseProbes, MaskOfOneRow) {
+  const Tensor q = F32({1, 1}, {1}), k = F32({3, 1}, {2, 1, 3}), v = F32({3, 3}, {1, 0, 0, 0, 1, 0, 0, 0, 1});
+  const bool keep[] = {true, true, false};
+  const DiagnosisProblem p{.q = q, .k = k, .v = v, .params = {.scale = 1.0f, .mask = View(keep, {1, 3})}};
+  EXPECT_EQ(Diagnose(p, {.context = F32({1, 3}, {0.7310586f, 0.2689414f, 0})}).verdict, Verdict::kMatch);
+  EXPECT_PRED2(Names, Diagnose(p, {.context = F32({1, 3}, {0.24472847f, 0.09003057f, 0.66524096f})}), "F52");
+  EXPECT_PRED2(Names, Diagnose(p, {.context = F32({1, 3}, {0, 0, 1})}), "F41");
+  EXPECT_PRED2(Names, Diagnose(p, {.context = F32({1, 3}, {0.42231882f, 0.15536241f, 0.42231880f})}), "F42");
+  EXPECT_PRED2(Names, Diagnose(p, {.context = F32({1, 3}, {0.24472847f, 0.09003057f, 0})}), "F51");
+}
+
+TEST(DiagnoseProbes, EmptyRow) {
+  const Tensor q = F32({2, 1}, {1, -1}), k = F32({2, 1}, {1, 2}), v = F32({2, 1}, {1, 2});
+  const bool keep[] = {true, true, false, false};
+  const DiagnosisProblem p{.q = q, .k = k, .v = v, .params = {.scale = 1.0f, .mask = View(keep, {2, 2})}};
+  EXPECT_PRED2(Names, Diagnose(p, {.context = F32({2, 1}, {1.7310586f, NAN})}), "F47");
+  EXPECT_PRED2(Names, Diagnose(p, {.context = F32({2, 1}, {1.7310586f, 1.5f})}), "F48");
+}
+
+TEST(DiagnoseProbes, GroupedHeads) {
+  const Tensor q = F32({1, 4, 1, 1}, {1, 1, 1, 1}), k = F32({1, 2, 1, 1}, {1, 1}), v = F32({1, 2, 1, 1}, {10, 20});
+  EXPECT_PRED2(Names, Diagnose({.q = q, .k = k, .v = v}, {.context = F32({1, 4, 1, 1}, {10, 20, 10, 20})}), "F16");
+  EXPECT_PRED2(Names, Diagnose({.q = q, .k = k, .v = v}, {.context = F32({1, 4, 1, 1}, {10, 10, 10, 10})}), "F15");
+}
+
+TEST(DiagnoseProbes, BlocksCapSinkAndMerge) {
+  const Tensor q = F32({1, 1}, {1}), v = F32({2, 2}, {1, 0, 0, 1});
+  const Tensor rising = F32({2, 1}, {0, 2}), ten = F32({2, 1}, {10, 0}), zero = F32({2, 1}, {0, 0});
+  EXPECT_PRED2(Names, Diagnose({.q = q, .k = rising, .v = v, .params = {.scale = 1.0f}}, {.context = F32({1, 2}, {0.88079708f, 0.88079708f})}), "F68");
+  EXPECT_PRED2(Names, Diagnose({.q = q, .k = ten, .v = v, .params = {.scale = 1.0f, .soft_cap = 1}}, {.context = F32({1, 2}, {0.99995460f, 4.53978687e-05f})}), "F71");
+  const Tensor sink = F32({1}, {0});
+  EXPECT_PRED2(Names, Diagnose({.q = q, .k = zero, .v = v, .params = {.scale = 1.0f, .sinks = sink}}, {.context = F32({1, 2}, {0.5f, 0.5f})}), "F72");
+  const Tensor keys = F32({4, 1}, {0, 0, 0, 0}), first = F32({4, 1}, {1, 0, 0, 0});
+  EXPECT_PRED2(Names, Diagnose({.q = q, .k = keys, .v = first, .params = {.scale = 1.0f}}, {.context = F32({1, 1}, {0.17009382f})}), "F82");
+}
+
+// ----------------------------------------------------------------------------------------------------------- verdicts
+
+TEST(Diagnose, TheOtherAlignmentIsAVariant) {
+  const Tensor q = F32({2, 1}, {1, -2}), k = F32({4, 1}, {1, 2, -1, 3}), v = F32({4, 2}, {1, 0, 0, 1, 2, 5, -3, 1});
+  const AttentionParams top_left{.causal = true, .q_offset = 0}, bottom_right{.causal = true, .q_offset = 2};
+  const AttentionResult theirs = Attention(q, k, v, top_left, {.path = Path::kReference});
+  const Diagnosis d = Diagnose({.q = q, .k = k, .v = v, .params = bottom_right}, {.context = theirs.context});
+  EXPECT_EQ(d.verdict, Verdict::kVariant) << d.summary;
+  EXPECT_TRUE(Names(d, "F37"));
+}
+
+// Signed numbers without a pattern.
+Tensor Noise(const Dims& shape, double frequency) {
+  Tensor t(DType::kF32, shape);
+  for (std::int64_t n = 0; n < t.num_elements(); ++n) t.MutableAs<float>()[n] = static_cast<float>(1.5 * std::sin(frequency * static_cast<double>(n * n + 3 * n + 1)));
+  return t;
+}
+
+TEST(Diagnose, SomethingElseIsUnexplained) {
+  const Tensor q = Noise({1, 2, 9, 4}, 0.7), k = Noise({1, 2, 9, 4}, 1.3), v = Noise({1, 2, 9, 4}, 2.9), other = Noise({1, 2, 9, 4}, 0.37);
+  const Diagnosis d = Diagnose({.q = q, .k = k, .v = v}, {.context = other});
+  EXPECT_EQ(d.verdict, Verdict::kUnexplained) << d.summary;
+  EXPECT_EQ(d.first_wrong_stage, "context");
+  EXPECT_NE(d.next_step.find("scores"), std::string::npos) << d.next_step;
+  EXPECT_GT(d.where.largest, 1);
+}
+
+TEST(Diagnose, TwoMistakesAtOnce) {
+  const Tensor q = Noise({1, 2, 9, 4}, 0.7), k = Noise({1, 2, 9, 4}, 1.3), v = Noise({1, 2, 9, 4}, 2.9);
+  const AttentionResult wrong = Attention(q, k, v, {.scale = 1.0f}, {.path = Path::kReference});
+  const Diagnosis d = Diagnose({.q = q, .k = k, .v = v, .params = {.causal = true}}, {.context = wrong.context});
+  EXPECT_EQ(d.verdict, Verdict::kFault) << d.summary;
+  EXPECT_TRUE(Names(d, "F01+F35")) << d.summary;
+}
+
+// A constant that is in no list, and one that only some heads have.
+TEST(Diagnose, SolvesForConstants) {
+  const Tensor q = Noise({1, 3, 11, 4}, 0.7), k = Noise({1, 3, 11, 4}, 1.3), v = Noise({1, 3, 11, 5}, 2.9);
+  const DiagnosisProblem p{.q = q, .k = k, .v = v};
+  const Diagnosis d = Diagnose(p, {.context = Attention(q, k, v, {.scale = 0.3137f}, {.path = Path::kReference}).context});
+  ASSERT_TRUE(Names(d, "F05")) << d.summary;
+  EXPECT_EQ(d.explanations[0].params[0].name, "scale");
+  EXPECT_NEAR(d.explanations[0].params[0].value, 0.3137, 1e-5);
+  Tensor some = Attention(q, k, v, {}, {.path = Path::kReference}).context;
+  const Tensor causal = Attention(q, k, v, {.causal = true}, {.path = Path::kReference}).context;
+  for (std::int64_t n = 2 * 11 * 5; n < some.num_elements(); ++n) some.MutableAs<float>()[n] = causal.As<float>()[n];
+  const Diagnosis in_one_head = Diagnose(p, {.context = some});
+  EXPECT_TRUE(Names(in_one_head, "F36")) << in_one_head.summary;
+  EXPECT_EQ(in_one_head.explanations[0].scope, "only head 2");
+}
+
+TEST(Diagnose, TwoRunsThatDiffer) {
+  const Tensor q = F32({3, 1}, {1, -2, 1}), k = F32({3, 1}, {1, 2, -1}), v = F32({3, 2}, {1, 0, 0, 1, 2, 5});
+  const AttentionResult right = Attention(q, k, v, {.scale = 1.0f}, {.path = Path::kReference});
+  Tensor raced = right.context;
+  raced.MutableAs<float>()[0] += 1;
+  EXPECT_PRED2(Names, Diagnose({.q = q, .k = k, .v = v, .params = {.scale = 1.0f}}, {.context = right.context}, {.context = raced}), "F91");
+}
+
+TEST(Diagnose, ObservedShapesThatCannotBe) {
+  const Tensor q = F32({2, 1}, {1, 2});
+  try {
+    Diagnose({.q = q, .k = q, .v = q}, {.context = F32({3, 1}, {1, 2, 3})});
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_STREQ(e.what(), "observed context: shape 3×1; give 1×1×2×1, 1×2×1×1 or 1×2×1");
+  }
+  EXPECT_THROW(Diagnose({.q = q, .k = q, .v = q}, {}), Error);
+}
+
+// ---------------------------------------------------------------------------------------------------- right results
+
+// Every path's output on every kind of problem, stored in its own type, is a match or rounding.
+TEST(Diagnose, AccusesNoCorrectOutput) {
+  for (const std::uint64_t seed : test::Seeds(150)) {
+    const test::TestProblem p = test::MakeProblem(seed);
+    SCOPED_TRACE(p.description);
+    for (const Path path : {Path::kReference, Path::kStaged}) {
+      const AttentionResult r = Attention(p.q, p.k, p.v, p.params, {.path = path});
+      if (r.context.num_elements() == 0) continue;
+      const Diagnosis d = Diagnose({.q = p.q, .k = p.k, .v = p.v, .params = p.params}, {.lse = r.lse, .context = r.context});
+      EXPECT_TRUE(d.verdict == Verdict::kMatch || d.verdict == Verdict::kRounding) << Name(path) << ": " << d.summary;
+    }
+  }
+}
+
+// --------------------------------------------------------------------------------------------------- the whole catalogue
+
+// A hypothesis makes an output; the diagnosis of that output must name its fault, whatever else the hypothesis could be called.
+TEST(Diagnose, NamesWhatEveryHypothesisMakes) {
+  test::ProblemOptions plain;
+  plain.any_type = plain.any_layout = plain.empty_shapes = false;
+  plain.max_tokens = 24;
+  std::set<std::string> tried;
+  int named = 0, total = 0;
+  for (const std::uint64_t seed : test::Seeds(30)) {
+    const test::TestProblem p = test::MakeProblem(seed, plain);
+    if (p.family != test::Family::kNormal && p.family != test::Family::kWide) continue;
+    const DiagnosisProblem given{.q = p.q, .k = p.k, .v = p.v, .params = p.params};
+    const AttentionResult right = Attention(p.q, p.k, p.v, p.params, {.path = Path::kReference});
+    const Case c(given, {.context = right.context}, 1);
+    std::set<const internal::Fault*> seen;
+    for (const Hypothesis& h : internal::ProposeAll(c).hypotheses) {
+      if (!seen.insert(h.fault).second) continue;  // the first of each fault
+      Variant v = c.evaluator().Unedited();
+      h.edit(v);
+      Tensor wrong(DType::kF32, {p.batch, p.heads, p.q_len, p.v_dim});
+      float* to = wrong.MutableAs<float>();
+      RowState s;
+      double change = 0;
+      for (const RowId& row : c.rows()) {
+        const internal::Fit fit = c.Compare(v, row, &s);
+        change = std::max(change, fit.worst[internal::kNumPrecisions - 1]);
+        for (std::size_t d = 0; d < s.context.size(); ++d) *to++ = static_cast<float>(s.context[d]);
+      }
+      if (!(change > 1)) continue;  // this problem hides the fault
+      const Diagnosis d = Diagnose(given, {.context = wrong}, {}, {.pairs = false, .threads = 1});
+      ++total;
+      tried.insert(h.fault->id);
+      const bool found = std::any_of(d.explanations.begin(), d.explanations.end(), [&](const Explanation& e) { return e.id == h.fault->id; });
+      named += found;
+      EXPECT_NE(d.verdict, Verdict::kMatch) << h.fault->id << " " << p.description;
+    }
+  }
+  EXPECT_GE(named, total * 95 / 100) << named << " of " << total;
+  EXPECT_GE(tried.size(), 30u);
+}
+
+TEST(Catalogue, EveryEntryIsWhole) {
+  std::set<std::string> ids;
+  for (const CatalogueEntry& entry : FaultCatalogue()) {
+    EXPECT_TRUE(ids.insert(entry.id).second) << entry.id;
+    for (const std::string& text : {entry.name, entry.formula, entry.tell_tale, entry.advice}) EXPECT_FALSE(text.empty()) << entry.id;
+  }
+  EXPECT_GE(ids.size(), 60u);
+}
+
+TEST(Ranges, AreShort) {
+  EXPECT_EQ(internal::RangesText({}), "");
+  EXPECT_EQ(internal::RangesText({4}), "4");
+  EXPECT_EQ(internal::RangesText({0, 1, 5, 6, 7, 9}), "0, 1, 5–7, 9");
+}
+
+}  // namespace
+}  // namespace regard
