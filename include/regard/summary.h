@@ -14,8 +14,10 @@
 // Bits depend neither on threads, nor on what else is asked for, nor on which heads are. The path is fused; kStaged and kReference are
 // errors, since they hold the weights anyway.
 //
-// Cost. Per-query summaries are taken in the first pass, beside the context. key_mass, key_topk and the pooled maps need every row's final
-// lse and so a second pass over q and k (no v). docs/numerics.md has the figures.
+// Cost. Most of what is said of queries is taken in the first pass, beside the context; what needs every row's final lse costs a second
+// pass over q and k (no v), half of the first. docs/numerics.md has the figures. Over the context alone, one core with AVX-512, head_dim
+// 64, 2,048 tokens: entropy 1.02, first_key_share 1.02, top 8 1.15; key_mass 1.53, pooled 1.54, distance 1.58, head_kind 1.63,
+// key_top_k = 8 3.0; entropy, top 8, key_mass and pooled together 1.72. An empty visitor: 1.52.
 //
 // For anything else write a TileVisitor: it sees every tile of weights once.
 #pragma once
@@ -33,7 +35,7 @@
 namespace regard {
 
 struct SummaryOptions {
-  // One number a query, [batch, heads, q_len], from the first pass.
+  // One number a query, [batch, heads, q_len]. From the first pass but for distance and window_share.
   bool row_max = false;          // the largest masked score; −inf where none is above it
   bool row_argmax = false;       // its key, i64; ties go to the lower key; −1 for an empty row
   bool entropy = false;          // −Σ w ln w, nats, within [0, ln n] for n visible keys (ln(n+1) with a sink)

@@ -51,7 +51,7 @@ struct FusedLayout {
   std::size_t rows, row_context, row_lse, kernel;            // per thread
   std::int64_t kernel_bytes = 0;                             // of one thread
 
-  FusedLayout(const PlanShape& s, std::int64_t bias_count, const KernelTable& kernels, int threads, ScratchLayout& layout)
+  FusedLayout(const PlanShape& s, std::int64_t bias_count, const KernelTable& kernels, int threads, std::int64_t tracked_top_k, ScratchLayout& layout)
       : inputs(s, bias_count, layout) {
     const std::int64_t group_size = s.heads / s.kv_heads;
     // A run may be shorter than the capacity, so the decode kernel needs room whenever one query a head would use it.
@@ -67,6 +67,9 @@ struct FusedLayout {
     row_context = layout.Add<float>(SaturatingProduct(threads, rows_per_thread, s.v_dim));
     row_lse = layout.Add<float>(SaturatingProduct(threads, rows_per_thread));
     kernel_bytes = static_cast<std::int64_t>(std::max(kernels.prefill_scratch_bytes(s.head_dim, s.v_dim), kernels.decode_scratch_bytes(s.head_dim, s.v_dim)));
+    if (tracked_top_k >= 0) {
+      kernel_bytes = std::max(kernel_bytes, static_cast<std::int64_t>(kernels.tracked_scratch_bytes(s.kv_len, s.head_dim, s.v_dim, tracked_top_k)));
+    }
     kernel_bytes = CeilDiv(kernel_bytes, ScratchLayout::kAlignment) * static_cast<std::int64_t>(ScratchLayout::kAlignment);
     kernel = layout.Add<std::byte>(SaturatingProduct(threads, kernel_bytes));
   }
@@ -79,9 +82,10 @@ class FusedRun {
            Results* results)
       : p_(inputs.problem()), inputs_(inputs), kernels_(kernels), exec_(exec), threads_(threads), results_(*results), layout_(layout), workspace_(workspace) {}
 
-  void Run(bool prefill) {
+  void Run(const FusedPart& part) {
     if (p_.batch == 0 || p_.q_len == 0) return;
-    if (prefill) {
+    tracking_ = part.tracking;
+    if (part.prefill) {
       Prefill();
     } else {
       Decode();
@@ -146,7 +150,14 @@ class FusedRun {
       rows[r] = inputs_.Row(b, h, i);
       Aim(&rows[r], b, h, i, context + r * p_.v_dim, lse + r);
     }
-    const std::int64_t empty = kernels_.prefill(inputs_.Head(b, kv_head), inputs_.options(), rows, num_rows, KernelScratch(thread));
+    const KvHead head = inputs_.Head(b, kv_head);
+    std::int64_t empty;
+    if (tracking_ == nullptr) {
+      empty = kernels_.prefill(head, inputs_.options(), rows, num_rows, KernelScratch(thread));
+    } else {
+      const RowTracking tracking = tracking_->From((b * p_.heads + kv_head * p_.group_size) * p_.q_len + first_row);
+      empty = kernels_.tracked_prefill(head, inputs_.options(), rows, num_rows, tracking, KernelScratch(thread));
+    }
     for (std::int64_t r = 0; r < num_rows; ++r) {
       Store(rows[r], b, kv_head * p_.group_size + (first_row + r) / p_.q_len, (first_row + r) % p_.q_len);
     }
@@ -211,6 +222,7 @@ class FusedRun {
   Results& results_;
   const FusedLayout& layout_;
   std::byte* workspace_;
+  const RowTracking* tracking_ = nullptr;
 };
 
 }  // namespace
@@ -224,22 +236,28 @@ std::string KernelChoice(std::int64_t q_len, std::int64_t group_size) {
 }
 
 std::size_t FusedWorkspaceBytes(const PlanShape& capacity, const AttentionParams& params, const KernelTable& kernels, int threads) {
+  return FusedWorkspaceBytes(capacity, params, kernels, threads, -1);
+}
+
+std::size_t FusedWorkspaceBytes(const PlanShape& capacity, const AttentionParams& params, const KernelTable& kernels, int threads,
+                                std::int64_t tracked_top_k) {
   ScratchLayout layout;
-  const FusedLayout fused(capacity, KernelInputsLayout::BiasCount(capacity, params), kernels, threads, layout);
+  const FusedLayout fused(capacity, KernelInputsLayout::BiasCount(capacity, params), kernels, threads, tracked_top_k, layout);
   return layout.too_large() ? std::numeric_limits<std::size_t>::max() : layout.total();
 }
 
 void RunFused(const Problem& problem, const KernelTable& kernels, const ExecOptions& exec, int threads, std::byte* workspace,
               Results* results) noexcept {
-  RunFused(problem, kernels, exec, threads, UsesPrefill(problem.q_len, problem.group_size), workspace, results);
+  RunFused(problem, kernels, exec, threads, {UsesPrefill(problem.q_len, problem.group_size)}, workspace, results);
 }
 
-void RunFused(const Problem& problem, const KernelTable& kernels, const ExecOptions& exec, int threads, bool prefill, std::byte* workspace,
-              Results* results) noexcept {
+void RunFused(const Problem& problem, const KernelTable& kernels, const ExecOptions& exec, int threads, const FusedPart& part,
+              std::byte* workspace, Results* results) noexcept {
   ScratchLayout layout;
-  const FusedLayout fused(KernelInputsLayout::ShapeOf(problem), KernelInputsLayout::BiasCount(problem), kernels, threads, layout);
+  const FusedLayout fused(KernelInputsLayout::ShapeOf(problem), KernelInputsLayout::BiasCount(problem), kernels, threads,
+                          part.tracking == nullptr ? -1 : part.tracking->top_k, layout);
   const KernelInputs inputs(problem, fused.inputs, workspace, threads);
-  FusedRun(inputs, kernels, exec, threads, fused, workspace, results).Run(prefill);
+  FusedRun(inputs, kernels, exec, threads, fused, workspace, results).Run(part);
 }
 
 }  // namespace regard::internal

@@ -17,9 +17,16 @@ std::size_t FusedWorkspaceBytes(const PlanShape& capacity, const AttentionParams
 /// Fills context, lse and empty_rows. `threads` is resolved.
 void RunFused(const Problem& problem, const KernelTable& kernels, const ExecOptions& exec, int threads, std::byte* workspace,
               Results* results) noexcept;
-/// The same by a stated kernel: a part of a problem has the bits of the whole when it takes the whole's kernel.
-void RunFused(const Problem& problem, const KernelTable& kernels, const ExecOptions& exec, int threads, bool prefill, std::byte* workspace,
-              Results* results) noexcept;
+/// How a part of a problem runs beside the others.
+struct FusedPart {
+  bool prefill;                           // by which kernel: a part has the bits of the whole when it takes the whole's
+  const RowTracking* tracking = nullptr;  // what is wanted of each row of [batch, heads, q_len], by the prefill kernel only
+};
+/// Bytes with tracking of top_k keys; −1 is no tracking.
+std::size_t FusedWorkspaceBytes(const PlanShape& capacity, const AttentionParams& params, const KernelTable& kernels, int threads,
+                                std::int64_t tracked_top_k);
+void RunFused(const Problem& problem, const KernelTable& kernels, const ExecOptions& exec, int threads, const FusedPart& part,
+              std::byte* workspace, Results* results) noexcept;
 
 /// Whether q_len queries of a group of heads go to the prefill kernel, and in words why.
 bool UsesPrefill(std::int64_t q_len, std::int64_t group_size);

@@ -90,7 +90,7 @@ void KernelInputs::BindBias(float* copy, int threads) {
   }
   std::int64_t dims[4];
   BiasDims(p_, dims);
-  bias_ = MakeFloatOperand(p_.bias, dims, copy, threads);
+  bias_ = MakeFloatOperand(p_.bias, dims, copy, threads, LoadBiasRow);
   for (int axis = 0; axis < 3; ++axis) {
     if (p_.bias.stride[axis] == 0) bias_.stride[axis] = 0;
   }
@@ -113,6 +113,7 @@ QueryRow KernelInputs::Row(std::int64_t b, std::int64_t h, std::int64_t i) const
   row.key_begin = keys.begin;
   row.key_end = keys.end;
   row.position = keys.position;
+  row.first_key = keys.first_key;
   row.sink = Sink(h);
   if (options_.has_alibi) {
     row.alibi_slope = static_cast<float>(LoadDouble(p_.alibi_slopes.data, p_.alibi_slopes.dtype, h * p_.alibi_slopes.stride[1]));

@@ -32,7 +32,7 @@ Run FindKeys(const View4& segments, std::int64_t row, std::int64_t kv_len, std::
 }
 
 RowKeys Interval(const Problem& p, std::int64_t kv_len, std::int64_t position, Run keys) {
-  RowKeys row{keys.begin, std::min(keys.end, kv_len), position};
+  RowKeys row{keys.begin, std::min(keys.end, kv_len), position, keys.begin};
   if (p.causal) row.end = std::min(row.end, position + 1);
   if (p.window_right) row.end = std::min(row.end, position + *p.window_right + 1);
   if (p.window_left) row.begin = std::max(row.begin, position - *p.window_left);

@@ -44,6 +44,7 @@ struct QueryRow {
   std::int64_t position;     // where the query stands on the key axis: ALiBi's distance is |position − j|
   float alibi_slope;         // natural units
   float sink;                // −inf is none
+  std::int64_t first_key;    // of the row's segment; only tracked_prefill asks
   const std::uint8_t* mask;  // [kv_len] by mask_key_stride, nonzero = visible
   const float* bias;         // [kv_len] by bias_key_stride; −inf = not visible
 };
@@ -59,23 +60,35 @@ struct WeightBlock {
 };
 using WeightVisitor = void (*)(void* visitor, const WeightBlock& block);
 
-/// What the second pass takes of the weights of one head; null means not wanted. Nothing here depends on what else is wanted.
-struct WeightReductions {
-  // Written for each row of the call. A row whose lse is NaN has NaN everywhere, and indices −1.
-  float* row_max = nullptr;          // [num_rows] the largest masked score, natural units; −inf where no score is above −inf
-  float* entropy = nullptr;          // [num_rows] −Σ w ln w, nats
-  float* topk_tail = nullptr;        // [num_rows] the weight of the keys that are not among the top_k
-  float* distance_mean = nullptr;    // [num_rows] of position − key under the weights; NaN where all are 0
-  float* distance_std = nullptr;     // [num_rows]
-  float* first_key_share = nullptr;  // [num_rows] the weight of key first_key[row]
-  float* window_share = nullptr;     // [num_rows] the weight of keys with |position − key| ≤ window
-  std::int64_t* num_visible = nullptr;  // [num_rows] keys the row may see
-  std::uint8_t* sees_key = nullptr;     // [num_rows] whether it may see any
-  std::int64_t top_k = 0;               // ≥ 1 when row_max is wanted
+/// What tracked_prefill finds out about each row of a call, [num_rows]; null means not wanted. Nothing here depends on what else is. A row
+/// whose lse is NaN has NaN everywhere, and keys −1.
+struct RowTracking {
+  float* entropy = nullptr;             // −Σ w ln w, nats
+  float* first_key_share = nullptr;     // the weight of QueryRow::first_key
+  std::int64_t* num_visible = nullptr;  // keys the row may see
+  std::int64_t top_k = 0;               // ≥ 1 when any of the following is wanted, which needs the first two
   std::int64_t* topk_key = nullptr;     // [num_rows, top_k] by score, descending, ties to the lower key; −1 behind the last
   float* topk_weight = nullptr;         // [num_rows, top_k] 0 behind the last
-  const std::int64_t* first_key = nullptr;
+  float* topk_tail = nullptr;           // the weight of all other keys
+  float* row_max = nullptr;             // the largest masked score, natural units; −inf where none is above it
+
+  /// The same for the rows from `row` on.
+  RowTracking From(std::int64_t row) const {
+    const auto at = [row](auto* to, std::int64_t each) { return to == nullptr ? to : to + row * each; };
+    return {at(entropy, 1),      at(first_key_share, 1), at(num_visible, 1), top_k,
+            at(topk_key, top_k), at(topk_weight, top_k), at(topk_tail, 1),   at(row_max, 1)};
+  }
+};
+
+/// What the second pass takes of the weights of one head; null means not wanted. Nothing here depends on what else is wanted. Weights of a
+/// row whose lse is NaN are NaN.
+struct WeightReductions {
+  // Written for each row of the call.
+  float* distance_mean = nullptr;  // [num_rows] of position − key under the weights; NaN where all are 0
+  float* distance_std = nullptr;   // [num_rows]
+  float* window_share = nullptr;   // [num_rows] the weight of keys with |position − key| ≤ window
   std::int64_t window = 0;
+  std::uint8_t* sees_key = nullptr;  // [num_rows] whether it may see any
 
   // Added to, for every key of the head.
   double* key_mass = nullptr;         // [kv_len] Σ w over the rows
@@ -92,11 +105,6 @@ struct WeightReductions {
   // Added to, for every distance: distances[position − key − first_distance] takes the weight.
   double* distances = nullptr;
   std::int64_t first_distance = 0;
-
-  bool wants_rows() const {
-    return row_max || entropy || topk_tail || distance_mean || distance_std || first_key_share || window_share || num_visible ||
-           sees_key || top_k > 0;
-  }
 };
 
 /// The kernels of one target. All are noexcept in effect, allocate nothing, and keep nothing between calls. A row's bits depend on its
@@ -110,6 +118,12 @@ struct KernelTable {
   std::int64_t (*prefill)(const KvHead& kv, const RowOptions& options, const QueryRow* rows, std::int64_t num_rows,
                           void* scratch);
   std::size_t (*prefill_scratch_bytes)(std::int64_t head_dim, std::int64_t v_dim);
+
+  /// prefill with a tracker: the same bits, and what `tracking` asks for. kv.v_dim may be 0: then no context is written, and v is not read.
+  /// scratch: tracked_scratch_bytes(kv_len, head_dim, v_dim, tracking.top_k), 64-byte aligned, private to the thread.
+  std::int64_t (*tracked_prefill)(const KvHead& kv, const RowOptions& options, const QueryRow* rows, std::int64_t num_rows,
+                                  const RowTracking& tracking, void* scratch);
+  std::size_t (*tracked_scratch_bytes)(std::int64_t kv_len, std::int64_t head_dim, std::int64_t v_dim, std::int64_t top_k);
 
   /// Keys in lanes, each K and V row read once for all rows: for few rows (≤ kMaxDecodeRows) against many keys, over keys
   /// [first_key, last_key) only. Adds nothing to context: writes each row's online-softmax state, to be merged over splits and finished

@@ -7,7 +7,6 @@
 #endif
 
 #include "kernels/key_lanes-inl.h"
-#include "kernels/row_reduction-inl.h"
 #include "kernels/weight_tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -46,7 +45,7 @@ HWY_INLINE void CountRows(const WeightScratch& scratch, int n, std::int64_t* key
   }
 }
 
-/// Lists of rows, per key: as ListTopKeys with the roles exchanged. A weight of 0 is never listed.
+/// Lists of rows, per key. Rows come in ascending order: one of equal weight stays behind. A weight of 0 is never listed.
 HWY_INLINE void ListTopRows(const WeightReductions& out, std::int64_t row, std::int64_t first_key, int n,
                             const WeightScratch& scratch) {
   const DF d;

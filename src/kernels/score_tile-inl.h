@@ -217,8 +217,13 @@ HWY_NOINLINE void MoveAndWeighTile(const CallConstants& call, const TilePlace& a
   WeighTile<NV>(at, block, keys, s);
 }
 
-template <int NV, bool kPlain>
-HWY_NOINLINE void ScoreTile(const CallConstants& call, const TilePlace& at, QueryBlock& block, KeyBlock& keys) {
+/// What the caller follows of the scores beside the weights: nothing. row_tracker-inl.h has another; weights have the same bits with either.
+struct NoTracker {
+  static constexpr bool kFollows = false;
+};
+
+template <int NV, bool kPlain, class Tracker>
+HWY_NOINLINE void ScoreTile(const CallConstants& call, const TilePlace& at, QueryBlock& block, KeyBlock& keys, Tracker& tracker) {
   VF s[NV][kKeyTile];
   RelativeScores<NV, kPlain>(call, at, block, keys, s);
   if (HWY_UNLIKELY(!IsCalm<NV>(at, block, s))) {
@@ -226,18 +231,29 @@ HWY_NOINLINE void ScoreTile(const CallConstants& call, const TilePlace& at, Quer
     REGARD_UNROLL for (int v = 0; v < NV; ++v) {
       REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) hn::Store(s[v][j], DF(), scores + j * kQueryRows + v * kLanes);
     }
+    if constexpr (Tracker::kFollows) tracker.template BeforeMove<NV>(at, block);
     MoveAndWeighTile<NV, kPlain>(call, at, block, keys);
+    if constexpr (Tracker::kFollows) {
+      tracker.template AfterMove<NV>(at, block);
+      RelativeScores<NV, kPlain>(call, at, block, keys, s);
+      tracker.template TakeScores<NV>(at, block, s);
+      tracker.template TakeWeights<NV>(at, keys, s);
+    }
   } else {
+    // What needs the scores alone comes first: the registers they are in are wanted for their exponentials.
+    if constexpr (Tracker::kFollows) tracker.template TakeScores<NV>(at, block, s);
     WeighTile<NV>(at, block, keys, s);
+    if constexpr (Tracker::kFollows) tracker.template TakeWeights<NV>(at, keys, s);
   }
 }
 
-template <bool kPlain, int NV = 1>
-HWY_INLINE void ScoreTileOf(int num_vectors, const CallConstants& call, const TilePlace& at, QueryBlock& block, KeyBlock& keys) {
+template <bool kPlain, int NV = 1, class Tracker>
+HWY_INLINE void ScoreTileOf(int num_vectors, const CallConstants& call, const TilePlace& at, QueryBlock& block, KeyBlock& keys,
+                            Tracker& tracker) {
   if constexpr (NV < kQueryVectors) {
-    if (num_vectors != NV) return ScoreTileOf<kPlain, NV + 1>(num_vectors, call, at, block, keys);
+    if (num_vectors != NV) return ScoreTileOf<kPlain, NV + 1>(num_vectors, call, at, block, keys, tracker);
   }
-  ScoreTile<NV, kPlain>(call, at, block, keys);
+  ScoreTile<NV, kPlain>(call, at, block, keys, tracker);
 }
 
 /// The masks and biases that the next key block will read, a few rows per tile. A block takes only some bytes of each row, so
@@ -258,8 +274,9 @@ HWY_INLINE void PrefetchOptions(const CallConstants& call, const QueryBlock& blo
 }
 
 /// Scores one tile and notes on which vectors, unless no row sees it.
+template <class Tracker>
 HWY_INLINE void ScoreTileIfSeen(const CallConstants& call, std::int64_t first_key, int tile, bool plain_scores, QueryBlock& block,
-                                KeyBlock& keys) {
+                                KeyBlock& keys, Tracker& tracker) {
   const int key = tile * kKeyTile;
   int first = 0;
   int last = block.num_vectors - 1;
@@ -279,9 +296,9 @@ HWY_INLINE void ScoreTileIfSeen(const CallConstants& call, std::int64_t first_ke
   }
   const TilePlace at = {first_key, key, first};
   if (all && plain_scores) {
-    ScoreTileOf<true>(last - first + 1, call, at, block, keys);
+    ScoreTileOf<true>(last - first + 1, call, at, block, keys, tracker);
   } else {
-    ScoreTileOf<false>(last - first + 1, call, at, block, keys);
+    ScoreTileOf<false>(last - first + 1, call, at, block, keys, tracker);
   }
   keys.scored[tile] = {first, last};
 }
@@ -304,7 +321,9 @@ HWY_INLINE void FindSegments(int n, KeyBlock& keys) {
 }
 
 /// All scores of a key block: fills weights, block_sum and the segments.
-HWY_INLINE void ScoreKeyBlock(const CallConstants& call, std::int64_t first_key, int n, QueryBlock& block, KeyBlock& keys) {
+template <class Tracker>
+HWY_INLINE void ScoreKeyBlock(const CallConstants& call, std::int64_t first_key, int n, QueryBlock& block, KeyBlock& keys,
+                              Tracker& tracker) {
   const RowOptions& options = call.options;
   const bool plain_scores = options.soft_cap == 0 && !options.has_bias && !options.has_alibi;
   const int num_tiles = (n + kKeyTile - 1) / kKeyTile;
@@ -312,7 +331,7 @@ HWY_INLINE void ScoreKeyBlock(const CallConstants& call, std::int64_t first_key,
   for (TileVectors& vectors : keys.scored) vectors = {0, -1};
   for (int i = 0; i < num_tiles; ++i) {
     const int tile = call.descending ? num_tiles - 1 - i : i;
-    ScoreTileIfSeen(call, first_key, tile, plain_scores, block, keys);
+    ScoreTileIfSeen(call, first_key, tile, plain_scores, block, keys, tracker);
     if (options.has_mask || options.has_bias) {
       PrefetchOptions(call, block, first_key + (call.descending ? -kKeyBlock : kKeyBlock), tile);
     }

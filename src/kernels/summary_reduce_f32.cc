@@ -2,8 +2,8 @@
 // Computes   WeightReductions of weights = exp(options(scale q kT) − lse), given the lse of each row.
 // Shapes     rows of q [head_dim] against k [kv_len, head_dim]; results as WeightReductions says.
 // Method     The blocks of summary_stream_f32.cc, rows in lanes, each reduced while it is in the first cache levels:
-//              per block of rows, per block of keys: weights (and scores where rows want them)
-//                rows  sums over keys, vertical; a list per row of the scores that exceed its last
+//              per block of rows, per block of keys: weights
+//                rows  sums and moments over keys, vertical
 //                keys  sums across lanes, 16 keys together; a list per key
 //                bins  sums over the keys of a column bin, vertical; across lanes once a block of rows
 // Numerics   f32 within a block, double across blocks. A weight at −127 or less in log2 units counts as 0.
@@ -29,41 +29,35 @@
 HWY_BEFORE_NAMESPACE();
 namespace regard::internal::HWY_NAMESPACE {
 
-HWY_INLINE bool NeedsScores(const WeightReductions& out) { return out.top_k > 0 || out.entropy != nullptr; }
-
-HWY_INLINE std::int64_t ReduceFloats(const WeightReductions& out) {
-  const std::int64_t pooled = out.pooled == nullptr ? 0 : (out.pooled_max == nullptr ? 1 : 2) * out.pooled_cols;
-  return (out.top_k + pooled) * kQueryRows;
+HWY_INLINE std::int64_t PooledFloats(const WeightReductions& out) {
+  return out.pooled == nullptr ? 0 : (out.pooled_max == nullptr ? 1 : 2) * out.pooled_cols * kQueryRows;
 }
 
 std::size_t ReduceScratchBytes(std::int64_t head_dim, const WeightReductions& out) {
-  return WeightScratchBytes(head_dim, NeedsScores(out)) + sizeof(RowState) +
-         static_cast<std::size_t>(ReduceFloats(out)) * sizeof(float);
+  return WeightScratchBytes(head_dim) + sizeof(RowState) + static_cast<std::size_t>(PooledFloats(out)) * sizeof(float);
 }
 
 void ReduceWeights(const KvHead& kv_head, const RowOptions& options, const QueryRow* rows, std::int64_t num_rows,
                    const WeightReductions& out, void* memory) {
   KvHead kv = kv_head;
   kv.v_dim = 0;
-  WeightScratch scratch = PlaceWeightScratch(memory, kv.head_dim, NeedsScores(out));
-  std::uint8_t* const behind = static_cast<std::uint8_t*>(memory) + WeightScratchBytes(kv.head_dim, NeedsScores(out));
+  WeightScratch scratch = PlaceWeightScratch(memory, kv.head_dim);
+  std::uint8_t* const behind = static_cast<std::uint8_t*>(memory) + WeightScratchBytes(kv.head_dim);
   RowState& state = *new (behind) RowState;
-  float* next = reinterpret_cast<float*>(behind + sizeof(RowState));
-  const auto take = [&next](std::int64_t count) { return std::exchange(next, next + count); };
+  float* const pools = reinterpret_cast<float*>(behind + sizeof(RowState));
   PooledRows pooled = {nullptr, nullptr};
-  if (out.pooled != nullptr) pooled.sum = take(out.pooled_cols * kQueryRows);
-  if (out.pooled_max != nullptr) pooled.max = take(out.pooled_cols * kQueryRows);
-  state.list_score = take(out.top_k * kQueryRows);
-  const bool wants_rows = out.wants_rows();
+  if (out.pooled != nullptr) pooled.sum = pools;
+  if (out.pooled_max != nullptr) pooled.max = pools + out.pooled_cols * kQueryRows;
+  const bool wants_rows = WantsDistance(out) || out.window_share != nullptr || out.sees_key != nullptr;
   const CallConstants call = MakeConstants(kv, options, kTanhPrescale);
   ForEachWeightBlock(
       call, rows, num_rows, scratch,
       [&] {
-        if (wants_rows) BeginRows(*scratch.block, state);
+        if (wants_rows) state = {};
         BeginPooled(out, pooled);
       },
       [&](std::int64_t row, std::int64_t key, int n) HWY_ATTR {
-        if (wants_rows) ReduceRows(out, row, key, n, scratch, state);
+        if (wants_rows) ReduceRows(out, key, n, scratch, state);
         if (out.key_mass != nullptr) AddKeyMass(scratch, n, out.key_mass + key);
         if (out.key_count != nullptr) CountRows(scratch, n, out.key_count + key);
         if (out.key_top_k > 0) ListTopRows(out, row, key, n, scratch);

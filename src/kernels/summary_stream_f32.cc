@@ -23,13 +23,13 @@
 HWY_BEFORE_NAMESPACE();
 namespace regard::internal::HWY_NAMESPACE {
 
-std::size_t StreamScratchBytes(std::int64_t head_dim) { return WeightScratchBytes(head_dim, /*keep_scores=*/false); }
+std::size_t StreamScratchBytes(std::int64_t head_dim) { return WeightScratchBytes(head_dim); }
 
 void StreamWeights(const KvHead& kv_head, const RowOptions& options, const QueryRow* rows, std::int64_t num_rows,
                    WeightVisitor visit, void* visitor, void* memory) {
   KvHead kv = kv_head;
   kv.v_dim = 0;
-  WeightScratch scratch = PlaceWeightScratch(memory, kv.head_dim, /*keep_scores=*/false);
+  WeightScratch scratch = PlaceWeightScratch(memory, kv.head_dim);
   const CallConstants call = MakeConstants(kv, options, kTanhPrescale);
   ForEachWeightBlock(
       call, rows, num_rows, scratch, [] {},

@@ -25,6 +25,7 @@ inline std::size_t DispatchIndex(std::int64_t target) {
 /// What each kernel file contributes to the table of one target.
 void AddPrefillF32(std::int64_t target, KernelTable& table);
 void AddDecodeF32(std::int64_t target, KernelTable& table);
+void AddSummaryPrefillF32(std::int64_t target, KernelTable& table);
 void AddSummaryReduceF32(std::int64_t target, KernelTable& table);
 void AddSummaryStreamF32(std::int64_t target, KernelTable& table);
 void AddSoftmaxF32(std::int64_t target, KernelTable& table);

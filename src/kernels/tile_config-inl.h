@@ -15,6 +15,8 @@
 // Arrays of vectors stay in registers when every loop over them is unrolled whole.
 #undef REGARD_UNROLL
 #define REGARD_UNROLL _Pragma("GCC unroll 16")
+#undef REGARD_UNROLL_LONG
+#define REGARD_UNROLL_LONG _Pragma("GCC unroll 32")
 
 HWY_BEFORE_NAMESPACE();
 namespace regard::internal::HWY_NAMESPACE {

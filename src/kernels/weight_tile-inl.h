@@ -22,18 +22,17 @@ namespace regard::internal::HWY_NAMESPACE {
 struct WeightScratch {
   QueryBlock* block;
   KeyBlock* keys;
-  float* scores;     // [kKeyBlock, kQueryRows], log2 units relative to lse, −inf where nothing was visible; null: not kept
   float* undefined;  // [kQueryRows]: NaN for a row whose lse is NaN, else 0
   bool any_undefined;
 };
 
-HWY_INLINE std::size_t WeightScratchBytes(std::int64_t head_dim, bool keep_scores) {
+HWY_INLINE std::size_t WeightScratchBytes(std::int64_t head_dim) {
   const std::int64_t zeros = (std::max<std::int64_t>(head_dim, kKeyBlock) + 15) / 16 * 16;
-  const std::int64_t floats = zeros + kQueryRows + (keep_scores ? 3 : 2) * kKeyBlock * kQueryRows + head_dim * kQueryRows;
+  const std::int64_t floats = zeros + kQueryRows + 2 * kKeyBlock * kQueryRows + head_dim * kQueryRows;
   return (sizeof(QueryBlock) + sizeof(KeyBlock) + static_cast<std::size_t>(floats) * sizeof(float) + 63) / 64 * 64;
 }
 
-HWY_INLINE WeightScratch PlaceWeightScratch(void* memory, std::int64_t head_dim, bool keep_scores) {
+HWY_INLINE WeightScratch PlaceWeightScratch(void* memory, std::int64_t head_dim) {
   std::uint8_t* at = static_cast<std::uint8_t*>(memory);
   WeightScratch scratch;
   scratch.block = new (at) QueryBlock;
@@ -44,7 +43,6 @@ HWY_INLINE WeightScratch PlaceWeightScratch(void* memory, std::int64_t head_dim,
   const auto take = [&next](std::int64_t count) { return std::exchange(next, next + count); };
   scratch.keys->weights = take(kKeyBlock * kQueryRows);
   scratch.keys->bias = take(kKeyBlock * kQueryRows);
-  scratch.scores = keep_scores ? take(kKeyBlock * kQueryRows) : nullptr;
   scratch.undefined = take(kQueryRows);
   scratch.block->q = take(head_dim * kQueryRows);
   scratch.block->acc = nullptr;
@@ -75,12 +73,6 @@ HWY_NOINLINE void WeightTileOf(const CallConstants& call, const TilePlace& at, c
   VF s[NV][kKeyTile];
   RelativeScores<NV, kPlain>(call, at, *scratch.block, *scratch.keys, s);  // relative to −neg_ref, here lse
   float* HWY_RESTRICT weights = scratch.keys->weights + at.key * kQueryRows + lane0;
-  if (scratch.scores != nullptr) {
-    float* HWY_RESTRICT scores = scratch.scores + at.key * kQueryRows + lane0;
-    REGARD_UNROLL for (int v = 0; v < NV; ++v) {
-      REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) hn::Store(s[v][j], d, scores + j * kQueryRows + v * kLanes);
-    }
-  }
   REGARD_UNROLL for (int v = 0; v < NV; ++v) {
     REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) {
       // At most 1, whatever the roundings of score and lse, and whatever lse a caller brings.
@@ -104,13 +96,12 @@ HWY_INLINE void WeightTile(int num_vectors, const CallConstants& call, const Til
   WeightTileOf<NV, kPlain>(call, at, scratch);
 }
 
-/// The vectors of a tile that no row needs: weight 0, score −inf.
+/// Zeros on the vectors of a tile that no row needs.
 HWY_INLINE void ClearTile(const WeightScratch& scratch, int key, int first_vector, int end_vector) {
   const DF d;
   for (int j = key; j < key + kKeyTile; ++j) {
     for (int v = first_vector; v < end_vector; ++v) {
       hn::Store(hn::Zero(d), d, scratch.keys->weights + j * kQueryRows + v * kLanes);
-      if (scratch.scores != nullptr) hn::Store(hn::Set(d, -kInf), d, scratch.scores + j * kQueryRows + v * kLanes);
     }
   }
 }

@@ -87,11 +87,44 @@ struct HeadSums {
   }
 };
 
+// What is found out about each row, [chosen heads, q_len], where the caller did not ask but something else needs it.
+struct SpareRows {
+  std::vector<float> entropy, first_key_share, topk_weight;
+  std::vector<std::int64_t> num_visible, topk_key;
+};
+
+// Where the first pass puts what it knows of each row. top_k is at least 1 when the largest score is wanted.
+RowTracking TrackRows(const Request& request, const Problem& p, Summary* s, SpareRows* spare) {
+  const std::size_t rows = request.heads.size() * request.batch.size() * static_cast<std::size_t>(p.q_len);
+  const auto floats = [](Tensor& tensor) { return tensor ? tensor.MutableAs<float>() : nullptr; };
+  const auto of = [](auto& vector, std::size_t count) {
+    vector.resize(count);
+    return vector.data();
+  };
+  RowTracking out;
+  out.entropy = floats(s->entropy);
+  out.first_key_share = floats(s->first_key_share);
+  out.row_max = floats(s->row_max);
+  out.topk_tail = floats(s->topk_tail);
+  out.top_k = std::max<std::int64_t>(request.top_k, request.row_max ? 1 : 0);
+  if (request.top_k > 0) {
+    out.topk_key = s->topk_index.MutableAs<std::int64_t>();
+    out.topk_weight = s->topk_weight.MutableAs<float>();
+  } else if (out.top_k > 0) {
+    out.topk_key = s->row_argmax ? s->row_argmax.MutableAs<std::int64_t>() : of(spare->topk_key, rows);
+    out.topk_weight = of(spare->topk_weight, rows);
+  }
+  if (request.head_kind) {
+    if (out.entropy == nullptr) out.entropy = of(spare->entropy, rows);
+    if (out.first_key_share == nullptr) out.first_key_share = of(spare->first_key_share, rows);
+    out.num_visible = of(spare->num_visible, rows);
+  }
+  return out;
+}
+
 // One thread's memory for one task.
 struct TaskMemory {
   std::vector<QueryRow> rows;
-  std::vector<float> entropy, first_key_share, topk_weight;  // where the caller did not ask but something else needs them
-  std::vector<std::int64_t> num_visible, topk_key;
   std::vector<std::uint8_t> sees_key;
   HeadSums sums;
   Workspace scratch;
@@ -100,8 +133,15 @@ struct TaskMemory {
 class SummaryRun {
  public:
   SummaryRun(const Problem& problem, const KernelInputs& inputs, const KernelTable& kernels, const ExecOptions& exec, int threads,
-             const Request& request, Summary* summary)
-      : p_(problem), inputs_(inputs), kernels_(kernels), exec_(exec), threads_(threads), request_(request), s_(*summary) {}
+             const Request& request, const RowTracking& rows, Summary* summary)
+      : p_(problem),
+        inputs_(inputs),
+        kernels_(kernels),
+        exec_(exec),
+        threads_(threads),
+        request_(request),
+        rows_(rows),
+        s_(*summary) {}
 
   void Run() {
     const std::int64_t per_task = RowsPerTask(p_.q_len), blocks = (p_.q_len + per_task - 1) / per_task;
@@ -167,33 +207,10 @@ class SummaryRun {
     own.sums.Reset(request_, p_, DistanceRange(head));
     WeightReductions out;
     const auto row_floats = [&](Tensor& tensor) { return tensor ? tensor.MutableAs<float>() + at : nullptr; };
-    const auto spare = [&](auto& vector, std::int64_t each) {
-      vector.resize(count * static_cast<std::size_t>(each));
-      return vector.data();
-    };
-    out.row_max = row_floats(s_.row_max);
-    out.entropy = row_floats(s_.entropy);
-    out.topk_tail = row_floats(s_.topk_tail);
     out.distance_mean = row_floats(s_.distance_mean);
     out.distance_std = row_floats(s_.distance_std);
-    out.first_key_share = row_floats(s_.first_key_share);
     out.window_share = row_floats(s_.window_share);
     out.window = request_.window;
-    out.first_key = request_.first_keys.empty() ? nullptr : request_.first_keys.data() + b * p_.q_len + first;
-    out.top_k = std::max<std::int64_t>(request_.top_k, request_.row_max ? 1 : 0);
-    if (out.top_k > 0) {
-      out.topk_key =
-          request_.top_k > 0 ? s_.topk_index.MutableAs<std::int64_t>() + at * out.top_k : spare(own.topk_key, out.top_k);
-      out.topk_weight =
-          request_.top_k > 0 ? s_.topk_weight.MutableAs<float>() + at * out.top_k : spare(own.topk_weight, out.top_k);
-    }
-    if (request_.head_kind) {
-      if (out.entropy == nullptr) out.entropy = spare(own.entropy, 1);
-      if (out.first_key_share == nullptr) out.first_key_share = spare(own.first_key_share, 1);
-      out.num_visible = spare(own.num_visible, 1);
-      out.distances = own.sums.evidence.distances.empty() ? nullptr : own.sums.evidence.distances.data();
-      out.first_distance = own.sums.evidence.first_distance;
-    }
     const auto data = [](auto& vector) { return vector.empty() ? nullptr : vector.data(); };
     out.key_mass = data(own.sums.key_mass);
     out.key_count = data(own.sums.key_count);
@@ -206,7 +223,12 @@ class SummaryRun {
     out.pooled_cols = request_.cols;
     out.row_origin = first;
     out.q_len = p_.q_len;
-    if (request_.pooled) out.sees_key = spare(own.sees_key, 1);
+    if (request_.pooled) {
+      own.sees_key.resize(count);
+      out.sees_key = own.sees_key.data();
+    }
+    out.distances = data(own.sums.evidence.distances);
+    out.first_distance = own.sums.evidence.first_distance;
     const std::size_t bytes = kernels_.reduce_scratch_bytes(p_.head_dim, out);
     if (own.scratch.size() < bytes) own.scratch = Workspace(bytes);
     kernels_.reduce_weights(inputs_.Head(b, h / p_.group_size), inputs_.options(), own.rows.data(), num_rows, out,
@@ -217,15 +239,15 @@ class SummaryRun {
   // What follows from the rows of a task.
   void TakeRows(const WeightReductions& out, std::int64_t at, std::int64_t first, std::int64_t num_rows, TaskMemory& own) const {
     for (std::int64_t r = 0; r < num_rows; ++r) {
-      if (s_.row_argmax) s_.row_argmax.MutableAs<std::int64_t>()[at + r] = out.topk_key[r * out.top_k];
       if (out.sees_key != nullptr && out.sees_key[r] != 0) {
         ++own.sums.pooled_queries[static_cast<std::size_t>(((first + r + 1) * request_.rows - 1) / p_.q_len)];
       }
-      if (!request_.head_kind || out.num_visible[r] == 0) continue;
+      if (!request_.head_kind || rows_.num_visible[at + r] == 0) continue;
       HeadEvidence& evidence = own.sums.evidence;
+      const auto num_visible = static_cast<double>(rows_.num_visible[at + r]);
       ++evidence.queries;
-      evidence.first_key += out.first_key_share[r];
-      evidence.uniformity += out.num_visible[r] == 1 ? 1 : out.entropy[r] / std::log(static_cast<double>(out.num_visible[r]));
+      evidence.first_key += rows_.first_key_share[at + r];
+      evidence.uniformity += num_visible == 1 ? 1 : rows_.entropy[at + r] / std::log(num_visible);
     }
   }
 
@@ -266,6 +288,7 @@ class SummaryRun {
   const ExecOptions& exec_;
   const int threads_;
   const Request& request_;
+  const RowTracking& rows_;  // what the first pass knows
   Summary& s_;
   HeadSums sums_;  // of the head whose tasks are being merged
 };
@@ -292,19 +315,47 @@ ExecOptions PartOf(const ExecOptions& exec, double begin, double end) {
   return part;
 }
 
-// Context and lse of the chosen heads. All at once if all are chosen; else one after the other, by the kernel of the whole.
-void RunContext(const Problem& p, const KernelTable& kernels, const AttentionParams& params, const ExecOptions& exec, int threads,
-                const Request& request, const Results& results, Summary* summary) {
+// Rows for the decode kernel, which tracks nothing: by the prefill kernel without values. Results are not written.
+void TrackDecodedRows(const Problem& p, const KernelTable& kernels, int threads, const Request& request,
+                      const RowTracking& tracking) {
+  ScratchLayout layout;
   PlanShape shape = KernelInputsLayout::ShapeOf(p);
+  shape.v_dim = 0;
+  const KernelInputsLayout places(shape, KernelInputsLayout::BiasCount(p), layout);
+  const std::int64_t scratch_bytes =
+      (static_cast<std::int64_t>(kernels.tracked_scratch_bytes(p.kv_len, p.head_dim, 0, tracking.top_k)) + 63) / 64 * 64;
+  const std::int64_t heads = static_cast<std::int64_t>(request.heads.size() * request.batch.size());
+  const std::size_t scratch =
+      layout.Add<std::byte>(SaturatingProduct(std::min<std::int64_t>(threads, std::max<std::int64_t>(heads, 1)), scratch_bytes));
+  Workspace workspace(layout.total());
+  const KernelInputs inputs(p, places, workspace.data(), threads, KernelInputs::Values::kUnused);
+  ParallelFor(threads, heads, [&](std::int64_t head, int thread) {
+    const std::int64_t b = request.batch[static_cast<std::size_t>(head) / request.heads.size()],
+                       h = request.heads[static_cast<std::size_t>(head) % request.heads.size()];
+    QueryRow rows[kMaxDecodeRows];
+    for (std::int64_t i = 0; i < p.q_len; ++i) rows[i] = inputs.Row(b, h, i);
+    KvHead kv = inputs.Head(b, h / p.group_size);
+    kv.v = kv.k;
+    kv.v_dim = 0;
+    kernels.tracked_prefill(kv, inputs.options(), rows, p.q_len, tracking.From(head * p.q_len),
+                            workspace.data() + scratch + thread * scratch_bytes);
+  });
+}
+
+// Context and lse of the chosen heads, and what is tracked of their rows. All at once if all are chosen; else one after the other, by the
+// kernel of the whole.
+void RunContext(const Problem& p, const KernelTable& kernels, const AttentionParams& params, const ExecOptions& exec, int threads,
+                const Request& request, const RowTracking& tracking, const Results& results, Summary* summary) {
+  PlanShape shape = KernelInputsLayout::ShapeOf(p);
+  const bool prefill = UsesPrefill(p.q_len, p.group_size), tracks = request.tracks_rows && prefill;
+  if (!request.all) shape.batch = shape.heads = shape.kv_heads = 1;
+  Workspace workspace(FusedWorkspaceBytes(shape, params, kernels, threads, tracks ? tracking.top_k : -1));
   if (request.all) {
-    Workspace workspace(FusedWorkspaceBytes(shape, params, kernels, threads));
     Results all = results;
-    RunFused(p, kernels, exec, threads, workspace.data(), &all);
+    RunFused(p, kernels, exec, threads, {prefill, tracks ? &tracking : nullptr}, workspace.data(), &all);
     summary->empty_rows = all.empty_rows;
     return;
   }
-  shape.batch = shape.heads = shape.kv_heads = 1;
-  Workspace workspace(FusedWorkspaceBytes(shape, params, kernels, threads));
   const double heads = static_cast<double>(request.batch.size() * request.heads.size());
   std::int64_t head = 0;
   for (const std::int64_t b : request.batch) {
@@ -315,9 +366,10 @@ void RunContext(const Problem& p, const KernelTable& kernels, const AttentionPar
         view->data = static_cast<char*>(view->data) + head * (view == &one.context ? p.q_len * p.v_dim : p.q_len) *
                                                           static_cast<std::int64_t>(ItemSize(view->dtype));
       }
+      const RowTracking of_head = tracking.From(head * p.q_len);
       const double done = static_cast<double>(head);
       RunFused(HeadOf(p, b, h), kernels, PartOf(exec, done / heads, (done + 1) / heads), threads,
-               UsesPrefill(p.q_len, p.group_size), workspace.data(), &one);
+               {prefill, tracks ? &of_head : nullptr}, workspace.data(), &one);
       summary->empty_rows += one.empty_rows;
       ++head;
     }
@@ -347,7 +399,15 @@ Summary Summarize(const TensorView& q, const TensorView& k, const TensorView& v,
                      {heads * q_len * problem.v_dim, q_len * problem.v_dim, problem.v_dim, 1}};
   results.lse = {summary.lse.mutable_view().mutable_data(), DType::kF32, {heads * q_len, q_len, 1, 1}};
   const double context_share = request.second_pass ? 0.6 : 1;
-  RunContext(problem, kernels, params, PartOf(exec, 0, context_share), threads, request, results, &summary);
+  SpareRows spare;
+  const RowTracking tracking = TrackRows(request, problem, &summary, &spare);
+  RunContext(problem, kernels, params, PartOf(exec, 0, context_share), threads, request, tracking, results, &summary);
+  if (request.tracks_rows && !UsesPrefill(q_len, problem.group_size))
+    TrackDecodedRows(problem, kernels, threads, request, tracking);
+  // A list longer than one key holds the largest score's key as its first.
+  for (std::int64_t r = 0; request.top_k > 0 && summary.row_argmax && r < summary.row_argmax.num_elements(); ++r) {
+    summary.row_argmax.MutableAs<std::int64_t>()[r] = tracking.topk_key[r * request.top_k];
+  }
   if (request.second_pass && !exec.stop_token.stop_requested()) {
     ScratchLayout layout;
     PlanShape run = KernelInputsLayout::ShapeOf(problem);
@@ -356,7 +416,7 @@ Summary Summarize(const TensorView& q, const TensorView& k, const TensorView& v,
     Workspace workspace(layout.total());
     const KernelInputs inputs(problem, places, workspace.data(), threads, KernelInputs::Values::kUnused);
     const ExecOptions rest = PartOf(exec, context_share, 1);
-    SummaryRun(problem, inputs, kernels, rest, threads, request, &summary).Run();
+    SummaryRun(problem, inputs, kernels, rest, threads, request, tracking, &summary).Run();
   }
   if (exec.stop_token.stop_requested()) throw Error(ErrorCode::kCancelled, "stopped on request");
   return summary;

@@ -37,34 +37,6 @@ bool Everything(const std::vector<std::int64_t>& chosen, std::int64_t count) {
   return true;
 }
 
-// Where the segment of each query begins among the keys; 0 without segments and for padding.
-std::vector<std::int64_t> FirstKeys(const Problem& p) {
-  std::vector<std::int64_t> first(static_cast<std::size_t>(p.batch * p.q_len));
-  if (p.q_segments.data == nullptr) return first;
-  for (std::int64_t b = 0; b < p.batch; ++b) {
-    const auto q_segment = [&](std::int64_t i) { return LoadInt(p.q_segments, p.q_segments.Offset(b, 0, 0, i)); };
-    const auto kv_segment = [&](std::int64_t j) { return LoadInt(p.kv_segments, p.kv_segments.Offset(b, 0, 0, j)); };
-    std::int64_t found = 0;
-    for (std::int64_t i = 0; i < p.q_len; ++i) {
-      if (i == 0 || q_segment(i) != q_segment(i - 1)) {
-        // Segments usually come in the same order: search from the last one on, then from the start.
-        const auto search = [&](std::int64_t begin, std::int64_t end) {
-          while (begin < end && kv_segment(begin) != q_segment(i)) ++begin;
-          return begin;
-        };
-        std::int64_t at = search(found, p.kv_len);
-        if (at == p.kv_len) at = search(0, found);
-        if (at < p.kv_len && kv_segment(at) == q_segment(i)) {
-          while (at > 0 && kv_segment(at - 1) == q_segment(i)) --at;
-          found = at;
-        }
-      }
-      first[static_cast<std::size_t>(b * p.q_len + i)] = found;
-    }
-  }
-  return first;
-}
-
 void ExpectOffset(const char* summary, const AttentionParams& params, const Problem& p) {
   if (params.q_offset.is_stated() || params.kv_lens || p.q_len == p.kv_len) return;
   throw Error(ErrorCode::kInvalidArgument,
@@ -104,9 +76,8 @@ Request::Request(const SummaryOptions& o, const AttentionParams& params, const P
   pooled = rows * cols > 0;
   pooled_max = pooled && o.pooled_max;
   window = std::min(o.window_share.value_or(0), std::int64_t{1} << 60);
-  if (o.first_key_share || o.head_kind) first_keys = FirstKeys(p);
-  second_pass = row_max || top_k > 0 || o.entropy || o.distance || o.first_key_share || o.window_share || key_mass ||
-                key_top_k > 0 || pooled || head_kind;
+  tracks_rows = row_max || top_k > 0 || o.entropy || o.first_key_share || head_kind;
+  second_pass = o.distance || o.window_share || key_mass || key_top_k > 0 || pooled || head_kind;
 }
 
 Summary Request::MakeSummary(const Problem& p, int rank) const {

@@ -18,12 +18,12 @@ struct Request {
 
   std::vector<std::int64_t> heads, batch;  // chosen ones
   bool all;                                // each of them once, in order
-  bool second_pass;                        // whether anything but the context is wanted
-  bool row_max, row_argmax, entropy, distance, first_key_share, window_share;
-  bool key_mass, key_mass_mean, key_count, pooled, pooled_max, head_kind;
+  bool tracks_rows;                        // whether anything is wanted of the scores of each row
+  bool second_pass;                        // whether anything needs the weights themselves
+  bool row_max, head_kind;
+  bool key_mass, key_count, pooled, pooled_max;
   std::int64_t top_k, key_top_k, window;
-  std::int64_t rows, cols;               // of the pooled map
-  std::vector<std::int64_t> first_keys;  // [batch, q_len]: the first key of the query's segment; empty when not needed
+  std::int64_t rows, cols;  // of the pooled map
 
  private:
   SummaryOptions options_;

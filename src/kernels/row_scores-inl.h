@@ -1,0 +1,89 @@
+// Masked scores of one row and a few keys anywhere, always by the same sums: equal keys have equal scores.
+#if defined(REGARD_KERNELS_ROW_SCORES_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef REGARD_KERNELS_ROW_SCORES_INL_H_
+#undef REGARD_KERNELS_ROW_SCORES_INL_H_
+#else
+#define REGARD_KERNELS_ROW_SCORES_INL_H_
+#endif
+
+#include "kernels/exp2-inl.h"
+#include "kernels/key_lanes-inl.h"
+#include "kernels/query_block-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace regard::internal::HWY_NAMESPACE {
+
+/// One row against single keys.
+struct RowScorer {
+  const CallConstants& call;
+  const QueryRow& row;
+  std::int64_t key_begin, key_end;  // where it may see any
+  float* q;                         // [Padded(head_dim)], scaled
+
+  HWY_INLINE void PackQuery() {
+    for (std::int64_t i = 0; i < call.kv.head_dim; ++i) q[i] = call.q_factor * row.q[i];
+  }
+
+  HWY_INLINE bool Sees(std::int64_t key) const {
+    const RowOptions& options = call.options;
+    return key >= key_begin && key < key_end && (!options.has_mask || row.mask[key * options.mask_key_stride] != 0) &&
+           (!options.has_bias || row.bias[key * options.bias_key_stride] != -kInf);
+  }
+
+  /// scores[i] of keys[i], log2 units; −inf where keys[i] is out of 0…kv_len−1 or not visible. Keys within reach must be readable.
+  HWY_NOINLINE void Score(const std::int64_t (&keys)[kSubBlock], float* HWY_RESTRICT scores) const {
+    const DF d;
+    const KvHead& kv = call.kv;
+    const std::int64_t whole = kv.head_dim / kLanes * kLanes;
+    alignas(64) float block_sums[kSubBlock / 4 * kBlockSums];
+    for (int i = 0; i < kSubBlock; i += 4) {
+      const float* HWY_RESTRICT k[4];
+      REGARD_UNROLL for (int j = 0; j < 4; ++j) k[j] = KeyRow(keys[i + j]);
+      VF sum[4] = {hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d)};
+      for (std::int64_t c = 0; c < whole; c += kLanes) {
+        const VF qc = hn::Load(d, q + c);
+        REGARD_UNROLL for (int j = 0; j < 4; ++j) sum[j] = hn::MulAdd(qc, hn::LoadU(d, k[j] + c), sum[j]);
+      }
+      StoreBlockSums(sum[0], sum[1], sum[2], sum[3], block_sums + i / 4 * kBlockSums);
+    }
+    SumAcrossBlocks(block_sums, scores);
+    for (int i = 0; i < kSubBlock && whole < kv.head_dim; ++i) {
+      const float* const k = KeyRow(keys[i]);
+      for (std::int64_t c = whole; c < kv.head_dim; ++c) scores[i] += q[c] * k[c];
+    }
+    ApplyOptions(keys, scores);
+  }
+
+ private:
+  HWY_INLINE const float* KeyRow(std::int64_t key) const {
+    return call.kv.k + std::clamp<std::int64_t>(key, 0, call.kv.kv_len - 1) * call.kv.k_stride;
+  }
+
+  HWY_INLINE void ApplyOptions(const std::int64_t (&keys)[kSubBlock], float* HWY_RESTRICT scores) const {
+    const DF d;
+    const RowOptions& options = call.options;
+    const float to_log2 = static_cast<float>(kLog2E);
+    for (int i = 0; options.soft_cap > 0 && i < kSubBlock; i += kLanes) {
+      hn::Store(hn::Mul(TanhOfScaled(hn::Load(d, scores + i)), hn::Set(d, call.cap_log2)), d, scores + i);
+    }
+    if (!options.has_mask && !options.has_bias && !options.has_alibi) {
+      for (int i = 0; i < kSubBlock; ++i) scores[i] = keys[i] >= key_begin && keys[i] < key_end ? scores[i] : -kInf;
+      return;
+    }
+    for (int i = 0; i < kSubBlock; ++i) {
+      if (!Sees(keys[i])) {
+        scores[i] = -kInf;
+        continue;
+      }
+      if (options.has_bias) scores[i] += to_log2 * row.bias[keys[i] * options.bias_key_stride];
+      if (options.has_alibi) {
+        scores[i] -= to_log2 * row.alibi_slope * std::fabs(static_cast<float>(row.position - keys[i]));
+      }
+    }
+  }
+};
+
+}  // namespace regard::internal::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target guard
