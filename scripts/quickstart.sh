@@ -17,11 +17,15 @@ echo "\$ $regard run testdata/six_tokens.txt"
 echo
 echo "\$ $regard run $model --layer 2"
 "$regard" run "$model" --layer 2
+echo
+echo "\$ $regard map $model --html build/map.html"
+"$regard" map "$model" --html build/map.html
 cat <<NEXT
 
 Next, paste one of these:
   $regard explain testdata/six_tokens.txt --row 1
   $regard explain $model --layer 2 --head 9 --row 60
   $regard run $model --layer 2 --save weights -o build/layer2.npz
+  $regard map $model --layer 2 --head 9
   $regard info
 NEXT

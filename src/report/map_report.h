@@ -1,8 +1,9 @@
 // What `regard map` shows: who attends to whom, a line a head, and pictures of chosen heads.
 //
-//     LayerMap map = MapLayer(problem, {.top_k = 8}, exec);              // summaries and what follows from them
-//     out += ShowMap({map}, {.heads = {9}});                             // for people
-//     out += MapJson({map}, {.heads = {9}}, output);                     // for programs: docs/cli.md has the schema
+//     std::vector<LayerMap> maps;
+//     maps.push_back(MapLayer(problem, {.top_k = 8, .heads = {9}}, exec));  // summaries, and what follows from them
+//     out += ShowMap(maps, {.heads = {9}});                                 // for people
+//     out += MapJson(maps, {9}, problem.notes, {});                         // for programs: docs/cli.md has the schema
 //
 // Every number comes from Summarize (include/regard/summary.h); nothing here computes a weight.
 #pragma once
@@ -56,7 +57,7 @@ struct LayerMap {
   std::vector<HeadFacts> facts;  // batch by heads
   Tensor pictures;               // [batches, request.heads, R, C]: pooled as a terminal can show it
 
-  HeadFacts const& Facts(std::size_t batch, std::int64_t head) const {
+  const HeadFacts& Facts(std::size_t batch, std::int64_t head) const {
     return facts[batch * static_cast<std::size_t>(problem.shape.heads) + static_cast<std::size_t>(head)];
   }
 };

@@ -1,0 +1,267 @@
+// `regard map` from files to what it prints, saves and refuses.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "regard/io.h"
+#include "regard/problem.h"
+#include "regard/stages.h"
+#include "regard/summary.h"
+#include "tests/cli/scratch.h"
+#include "tests/support/random.h"
+
+namespace regard::tests {
+namespace {
+
+using nlohmann::json;
+
+const std::string kModel = "testdata/minilm/all_minilm_l6_v2.safetensors";
+
+Tensor Random(std::uint64_t seed, const Dims& shape) {
+  test::Random random(seed);
+  Tensor tensor(DType::kF32, shape);
+  for (std::int64_t i = 0; i < tensor.num_elements(); ++i) tensor.MutableAs<float>()[i] = static_cast<float>(random.Normal());
+  return tensor;
+}
+
+// q, k and v of their own lengths, in a file.
+std::string File(const std::string& name, const Dims& q, const Dims& k) {
+  const Tensor queries = Random(1, q), keys = Random(2, k), values = Random(3, k);
+  const std::string path = Scratch(name);
+  io::WriteNpz(path, {{.name = "q", .tensor = queries}, {.name = "k", .tensor = keys}, {.name = "v", .tensor = values}});
+  return path;
+}
+
+json MapJson(const std::string& arguments) {
+  const Outcome outcome = Regard("map " + arguments + " --json");
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  return json::parse(outcome.out);
+}
+
+void ExpectSameBits(const io::File& file, const std::string& name, const TensorView& expected) {
+  SCOPED_TRACE(name);
+  ASSERT_NE(file.Find(name), nullptr);
+  const Tensor saved = file.Read(name);
+  ASSERT_EQ(saved.shape(), expected.shape());
+  ASSERT_EQ(saved.dtype(), expected.dtype());
+  const auto bytes = static_cast<std::size_t>(saved.num_elements()) * ItemSize(saved.dtype());
+  EXPECT_EQ(std::memcmp(saved.view().data(), expected.data(), bytes), 0);
+}
+
+SummaryOptions Everything() {
+  SummaryOptions options;
+  options.row_max = options.row_argmax = options.entropy = options.distance = options.first_key_share = true;
+  options.key_mass = options.key_mass_mean = options.pooled_max = options.head_kind = true;
+  options.window_share = 8;
+  options.top_k = options.key_top_k = 5;
+  options.pooled_rows = 7;
+  options.pooled_cols = 11;
+  return options;
+}
+
+void ExpectSaved(const io::File& file, const std::string& prefix, const Summary& s) {
+  ExpectSameBits(file, prefix + "lse", s.lse);
+  ExpectSameBits(file, prefix + "row_max", s.row_max);
+  ExpectSameBits(file, prefix + "row_argmax", s.row_argmax);
+  ExpectSameBits(file, prefix + "entropy", s.entropy);
+  ExpectSameBits(file, prefix + "topk_index", s.topk_index);
+  ExpectSameBits(file, prefix + "topk_weight", s.topk_weight);
+  ExpectSameBits(file, prefix + "topk_tail", s.topk_tail);
+  ExpectSameBits(file, prefix + "distance_mean", s.distance_mean);
+  ExpectSameBits(file, prefix + "distance_std", s.distance_std);
+  ExpectSameBits(file, prefix + "first_key_share", s.first_key_share);
+  ExpectSameBits(file, prefix + "window_share", s.window_share);
+  ExpectSameBits(file, prefix + "key_mass", s.key_mass);
+  ExpectSameBits(file, prefix + "key_mass_mean", s.key_mass_mean);
+  ExpectSameBits(file, prefix + "key_topk_index", s.key_topk_index);
+  ExpectSameBits(file, prefix + "key_topk_weight", s.key_topk_weight);
+  ExpectSameBits(file, prefix + "pooled", s.pooled);
+  ExpectSameBits(file, prefix + "pooled_max", s.pooled_max);
+  ExpectSameBits(file, prefix + "head_score", s.head_score);
+}
+
+TEST(MapTest, SavesWhatSummarizeGives) {
+  const std::string path = Scratch("layers.npz");
+  const Outcome outcome = Regard("map " + kModel + " --layer 4,1 --top-k 5 --bins 7x11 -o " + path);
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const io::File file = io::File::Open(path);
+  for (const std::int64_t layer : {1, 4}) {
+    const io::Problem p = io::LoadProblem({kModel}, {.layer = layer});
+    const Summary s = Summarize(p.q, p.k, p.v, p.params, Everything());
+    const std::string prefix = "layers." + std::to_string(layer) + ".";
+    ExpectSaved(file, prefix, s);
+    const io::StringArray kinds = file.ReadStrings(prefix + "head_kind");
+    ASSERT_EQ(kinds.values.size(), s.head_kind.size());
+    for (std::size_t h = 0; h < s.head_kind.size(); ++h) EXPECT_EQ(kinds.values[h], Name(s.head_kind[h]));
+  }
+  EXPECT_EQ(file.arrays().size(), 38u);
+}
+
+TEST(MapTest, SavesOneLayerWithoutPrefixAndKindsAsMetadata) {
+  const std::string path = Scratch("layer.safetensors");
+  ASSERT_EQ(Regard("map " + kModel + " --layer 2 --top-k 5 --bins 7x11 -o " + path).status, 0);
+  const io::Problem p = io::LoadProblem({kModel}, {.layer = 2});
+  const Summary s = Summarize(p.q, p.k, p.v, p.params, Everything());
+  const io::File file = io::File::Open(path);
+  ExpectSaved(file, "", s);
+  const json kinds = json::parse(file.metadata().at("head_kind"));
+  ASSERT_EQ(kinds.size(), 12u);
+  for (std::size_t h = 0; h < 12; ++h) EXPECT_EQ(kinds[h], Name(s.head_kind[h]));
+}
+
+TEST(MapTest, LinksAndPicturesAreTheDefinitionsWeights) {
+  const json report = MapJson(kModel + " --layer 2 --head 9,3 --bins 132x132");
+  const io::Problem p = io::LoadProblem({kModel}, {.layer = 2});
+  const Tensor weights = ComputeStages(p.q, p.k, p.v, p.params, {.path = Path::kReference}).weights;
+  // Scores up to 20 as f32 sums of 32 products: ln w is off by less than 32 · 2⁻²⁴ · 60.
+  constexpr double kError = 1.2e-4;
+  const json& heads = report["layers"][0]["each_head"];
+  ASSERT_EQ(heads.size(), 12u);
+  for (std::int64_t h = 0; h < 12; ++h) {
+    const json& head = heads[static_cast<std::size_t>(h)];
+    ASSERT_EQ(head["links"].size(), 8u);
+    double largest = 0;
+    for (std::int64_t i = 0; i < 132; ++i) {
+      for (std::int64_t j = 0; j < 132; ++j) largest = std::max(largest, weights(0, h, i, j));
+    }
+    EXPECT_NEAR(head["links"][0]["weight"].get<double>(), largest, kError);
+    for (const json& link : head["links"]) {
+      const auto query = link["query"].get<std::int64_t>(), key = link["key"].get<std::int64_t>();
+      EXPECT_NEAR(link["weight"].get<double>(), weights(0, h, query, key), kError);
+      EXPECT_EQ(link["query_token"], p.q_tokens.At(0, query));
+      EXPECT_EQ(link["key_token"], p.k_tokens.At(0, key));
+    }
+    ASSERT_EQ(head.contains("pooled"), h == 9 || h == 3);
+    for (std::int64_t i = 0; head.contains("pooled") && i < 132; ++i) {
+      for (std::int64_t j = 0; j < 132; ++j) {
+        const double cell = head["pooled"][static_cast<std::size_t>(i)][static_cast<std::size_t>(j)].get<double>();
+        ASSERT_NEAR(cell, weights(0, h, i, j), kError) << h << ' ' << i << ' ' << j;
+      }
+    }
+  }
+}
+
+TEST(MapTest, ChosenSequencesAndLastQueries) {
+  const std::string path = File("batch.npz", {3, 2, 9, 8}, {3, 1, 9, 8}), saved = Scratch("last.npz");
+  const json report = MapJson(path + " --causal --batch 2,0 --last-queries 4 -o " + saved);
+  const json& layer = report["layers"][0];
+  EXPECT_EQ(layer["q_len"], 4);
+  EXPECT_EQ(layer["first_query"], 5);
+  ASSERT_EQ(layer["each_head"].size(), 4u);
+  EXPECT_EQ(layer["each_head"][0]["batch"], 2);
+  EXPECT_EQ(layer["each_head"][3]["batch"], 0);
+  for (const json& link : layer["each_head"][0]["links"]) {
+    EXPECT_GE(link["query"], 5);
+    EXPECT_LE(link["key"], link["query"]);
+  }
+  const io::Problem p = io::LoadProblem({path}, {.causal = true});
+  const Tensor weights = ComputeStages(p.q, p.k, p.v, p.params, {.path = Path::kReference}).weights;
+  const Tensor index = io::File::Open(saved).Read("topk_index"), weight = io::File::Open(saved).Read("topk_weight");
+  ASSERT_EQ(index.shape(), (Dims{2, 2, 4, 8}));
+  for (std::int64_t i = 0; i < 4; ++i) {
+    for (std::int64_t n = 0; n < i + 6 && n < 8; ++n) {
+      EXPECT_NEAR(weight(0, 1, i, n), weights(2, 1, 5 + i, static_cast<std::int64_t>(index(0, 1, i, n))), 1e-5);
+    }
+  }
+}
+
+TEST(MapTest, WithoutPositionsThereAreNoKinds) {
+  const std::string path = File("cross.npz", {5, 8}, {9, 8});
+  const Outcome outcome = Regard("map " + path + " --head 0");
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_NE(outcome.err.find("--q-offset"), std::string::npos) << outcome.err;
+  EXPECT_EQ(outcome.out.find("kinds of heads"), std::string::npos);
+  EXPECT_FALSE(MapJson(path)["layers"][0]["each_head"][0].contains("kind"));
+  EXPECT_TRUE(MapJson(path + " --q-offset 4")["layers"][0]["each_head"][0].contains("kind"));
+}
+
+TEST(MapTest, TextHasOverviewTableAndPictures) {
+  const Outcome all = Regard("map " + kModel);
+  ASSERT_EQ(all.status, 0) << all.err;
+  EXPECT_NE(all.out.find("\nlayers 1, 2, 3, 4, 5 alike\n"), std::string::npos);
+  EXPECT_NE(all.out.find("      0 U 93 U 93 P 98"), std::string::npos) << all.out;
+  EXPECT_NE(all.out.find("95 table → 4 table 0.9065"), std::string::npos);
+  EXPECT_EQ(all.out.find("██"), std::string::npos);
+  const Outcome one = Regard("map " + kModel + " --layer 0 --head 2");
+  EXPECT_NE(one.out.find("layer 0, head 2: 132 queries in 30 groups down"), std::string::npos) << one.out;
+  EXPECT_EQ(one.out.find('\x1b'), std::string::npos);
+}
+
+TEST(MapTest, ThePageHoldsTokensAsDataAndChosenHeadsExactly) {
+  const std::string plain = Scratch("plain.html"), exact = Scratch("exact.html"), tokens = Scratch("tokens.json");
+  io::AtomicFile list(tokens);
+  list.Write(json{"</script><img src=x onerror=alert(1)>", "b", "\x1b[31m", "d", "e", "f"}.dump());
+  list.Commit();
+  ASSERT_EQ(Regard("map testdata/six_tokens.npz --tokens " + tokens + " --html " + plain).status, 0);
+  const Outcome outcome = Regard("map testdata/six_tokens.npz --tokens " + tokens + " --head 0 --html " + exact);
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_EQ(outcome.out.find('\x1b'), std::string::npos);
+  const std::string page = ReadFile(exact);
+  EXPECT_EQ(page.find("</script><img"), std::string::npos);
+  EXPECT_NE(page.find("onerror=alert(1)"), std::string::npos);
+  EXPECT_LT(ReadFile(plain).size(), page.size());
+}
+
+TEST(MapTest, RefusesWhatItCannotDo) {
+  const std::string npz = Scratch("refused.npz"), html = Scratch("refused.html");
+  const auto expect = [&](const std::string& arguments, int status, const std::string& words) {
+    const Outcome outcome = Regard("map " + arguments + " -o " + npz + " --html " + html);
+    EXPECT_EQ(outcome.status, status) << arguments;
+    EXPECT_NE(outcome.err.find(words), std::string::npos) << outcome.err;
+    EXPECT_EQ(outcome.out, "");
+    EXPECT_FALSE(std::filesystem::exists(npz));
+    EXPECT_FALSE(std::filesystem::exists(html));
+  };
+  expect(kModel + " --bins 8", 1, "--bins: '8'");
+  expect(kModel + " --bins 0x8", 1, "--bins: '0x8'");
+  expect(kModel + " --layer x", 1, "--layer: 'x'");
+  expect(kModel + " --path staged", 1, "--path: not a flag of `regard map`");
+  expect(kModel + " --layer 6", 2, "--layer: 6 is beyond the last; choose from 0…5");
+  expect(kModel + " --head 12", 2, "--head: 12 is beyond the last; choose from 0…11");
+  expect(kModel + " --top-k -1", 2, "top_k: -1 is negative");
+  expect(kModel + " --last-queries 0", 2, "--last-queries: 0");
+  expect(kModel + " --max-memory 100KiB", 5, "--max-memory: the map and its run take ");
+  expect(kModel + " --isa none", 2, "isa");
+  expect("testdata/six_tokens.npz --layer 0", 2, "--layer: no key begins with 'layers.'");
+  expect("nothing.npz", 2, "nothing.npz");
+  const Outcome npy = Regard("map " + kModel + " -o " + Scratch("one.npy"));
+  EXPECT_EQ(npy.status, 1);
+  const Outcome run = Regard("run " + kModel + " --top-k 3");
+  EXPECT_NE(run.err.find("--top-k: not a flag of `regard run`, but of `regard map`"), std::string::npos) << run.err;
+}
+
+TEST(MapTest, ThirdStageHasNothingToMap) {
+  const Tensor weights = Random(1, {3, 3}), v = Random(2, {3, 2});
+  const std::string path = Scratch("third.npz");
+  io::WriteNpz(path, {{.name = "weights", .tensor = weights}, {.name = "v", .tensor = v}});
+  const Outcome outcome = Regard("map " + path);
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_NE(outcome.err.find("map: starts from q and k"), std::string::npos) << outcome.err;
+}
+
+TEST(MapTest, StandardInputIsReadOnce) {
+  const std::string bytes = ReadFile(kModel);
+  const Outcome one = RunRegard({"map", "-", "--layer", "0"}, {.input = bytes});
+  EXPECT_EQ(one.status, 0) << one.err;
+  const Outcome all = RunRegard({"map", "-"}, {.input = bytes});
+  EXPECT_EQ(all.status, 2);
+  EXPECT_NE(all.err.find("standard input can be read once only"), std::string::npos) << all.err;
+}
+
+TEST(MapTest, AnInterruptLeavesNothing) {
+  const std::string path = File("long.npz", {1, 32, 16384, 64}, {1, 1, 16384, 64});
+  const std::string npz = Scratch("interrupted.npz"), html = Scratch("interrupted.html");
+  const Outcome outcome =
+      RunRegard({"map", path, "-o", npz, "--html", html, "--threads", "1", "--max-memory", "4GiB"}, {.interrupt_after_ms = 2000});
+  EXPECT_EQ(outcome.status, 130) << outcome.err;
+  EXPECT_EQ(outcome.out, "");
+  EXPECT_FALSE(std::filesystem::exists(npz));
+  EXPECT_FALSE(std::filesystem::exists(html));
+}
+
+}  // namespace
+}  // namespace regard::tests
