@@ -31,6 +31,14 @@ function(regard_room name library)
   set_property(GLOBAL APPEND PROPERTY ${library}_ROOMS regard_room_${name})
 endfunction()
 
+# regard_kernel_sanitizers(TARGET): vector code is thousands of inlined loads; under all of the undefined-behaviour checks one file takes
+# minutes to compile. The checks that look at each pointer are left to the address sanitizer there.
+function(regard_kernel_sanitizers target)
+  if(REGARD_SANITIZE MATCHES "undefined")
+    target_compile_options(${target} PRIVATE -O1 -fno-sanitize=null,alignment,object-size,pointer-overflow,vptr)
+  endif()
+endfunction()
+
 # regard_test(NAME LABEL sources...): one GoogleTest program that links every room directly. Unit tests live beside their unit.
 #   LABEL fast: all of them together take under a minute on two cores.  slow: the rest.
 function(regard_test name label)
