@@ -17,7 +17,8 @@ namespace {
 
 // ------------------------------------------------------------------------------------------------------- commands
 
-enum : unsigned { kRun = 1, kExplain = 2, kInfo = 4, kBench = 8, kCheck = 16, kMap = 32, kComputes = kRun | kExplain, kReadsFiles = kComputes | kCheck | kMap };
+enum : unsigned { kRun = 1, kExplain = 2, kInfo = 4, kBench = 8, kCheck = 16, kMap = 32 };
+enum : unsigned { kComputes = kRun | kExplain, kReadsFiles = kComputes | kCheck | kMap };
 
 struct Command {
   std::string name;
