@@ -63,7 +63,8 @@ struct SummaryOptions {
 };
 
 /// A head is the first of these whose share, the mean over non-empty queries of the weight that shows it, reaches one half; kUniform must
-/// reach 0.9. The score is that share; of a mixed head it is the largest of the shares of weight, NaN when every query is empty.
+/// reach 0.9. The score is that share; of a mixed head it is the largest of the shares of weight, NaN when every query is empty or one
+/// has NaN weights.
 enum class HeadKind : std::uint8_t {
   kPreviousToken,  // weight on p − 1
   kSelf,           // weight on p
@@ -91,9 +92,11 @@ struct Summary {
   Tensor head_score;                // [batch, heads]
 };
 
-/// What was asked for, with the context. Memory besides the results: that of Attention, 24 bytes a query, and for each thread
-/// 150 KB + 256 · head_dim + 256 · top_k + 512 · pooled_cols bytes, and 16 bytes a key and 12 · key_top_k more if it is asked about keys, 8 bytes a distance
-/// for head_kind. Distances (distance, window_share, head_kind) need q_offset when q_len ≠ kv_len. Throws Error.
+/// What was asked for, with the context. Memory besides the results, as long as q and k are f32 with unit stride along dim: that of
+/// Attention, 48 bytes a query, and a thread's 0.5 MB + 512 · head_dim bytes, 1 MB for lists of top keys (8 bytes a key beyond 131,072), 512
+/// bytes a column of the pooled map (twice with its maxima); when keys are asked about, 16 + 12 · key_top_k bytes a key, for head_kind 8 a
+/// distance, for pooled 12 a bin, each once more than there are threads. Distances (distance, window_share, head_kind) need q_offset when
+/// q_len ≠ kv_len. Throws Error.
 REGARD_API Summary Summarize(const TensorView& q, const TensorView& k, const TensorView& v, const AttentionParams& params,
                              const SummaryOptions& options, const ExecOptions& exec = {});
 
@@ -153,7 +156,7 @@ class REGARD_API TileVisitor {
 };
 
 /// Streams the weights of q and k past the visitor, given the lse that Attention gave. No weight exceeds 1. A row whose lse is NaN has
-/// NaN for weights. Memory: lse as f32, 24 bytes a query, scratch of 100 KB + 256 · head_dim bytes a thread, and copies of q and k
+/// NaN for weights. Memory: lse as f32, 32 bytes a query, scratch of 100 KB + 256 · head_dim bytes a thread, and copies of q and k
 /// unless they are f32 with unit stride along dim. Throws Error.
 REGARD_API void VisitWeights(const TensorView& q, const TensorView& k, const TensorView& lse, const AttentionParams& params,
                              TileVisitor& visitor, const ExecOptions& exec = {});

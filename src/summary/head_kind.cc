@@ -56,7 +56,8 @@ double LargestBand(const HeadEvidence& e) {
 }  // namespace
 
 HeadVerdict JudgeHead(const HeadEvidence& e) {
-  if (e.queries == 0) return {HeadKind::kMixed, std::numeric_limits<double>::quiet_NaN()};
+  // A query whose weights are undefined has an undefined entropy.
+  if (e.queries == 0 || std::isnan(e.uniformity)) return {HeadKind::kMixed, std::numeric_limits<double>::quiet_NaN()};
   const auto mean = [&](double sum) { return std::min(1.0, sum / static_cast<double>(e.queries)); };
   const std::pair<HeadKind, double> shares[] = {{HeadKind::kPreviousToken, mean(WeightWithin(e, 1, 1))},
                                                 {HeadKind::kSelf, mean(WeightWithin(e, 0, 0))},
@@ -66,7 +67,6 @@ HeadVerdict JudgeHead(const HeadEvidence& e) {
   double largest = 0;
   for (const auto& [kind, share] : shares) {
     if (share >= kEnough) return {kind, share};
-    if (std::isnan(share)) return {HeadKind::kMixed, share};
     largest = std::max(largest, share);
   }
   const double uniformity = mean(e.uniformity);

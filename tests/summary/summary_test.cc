@@ -526,5 +526,87 @@ TEST_P(Summaries, OfChosenHeads) {
   }
 }
 
+// One key that is NaN for the second query alone, and a third query that sees nothing.
+TEST_P(Summaries, UndefinedAndEmptyRows) {
+  constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+  const Tensor q = Tensor::Of<float>({4, 1}, {1, 1, 1, 2}), k = Tensor::Of<float>({3, 1}, {0, 1, kNaN});
+  const Tensor mask = Tensor::Of<bool>({4, 3}, {true, true, false, true, true, true, false, false, false, true, true, false});
+  const Summary s = Summarize(q, k, Tensor::Of<float>({3, 1}, {1, 2, 3}), {.q_offset = 0, .mask = mask},
+                              {.row_max = true,
+                               .row_argmax = true,
+                               .entropy = true,
+                               .top_k = 2,
+                               .distance = true,
+                               .first_key_share = true,
+                               .window_share = 1,
+                               .key_mass_mean = true,
+                               .pooled_rows = 4,
+                               .pooled_cols = 1,
+                               .pooled_max = true,
+                               .head_kind = true},
+                              {.isa = GetParam().isa});
+  for (const Tensor* tensor :
+       {&s.row_max, &s.entropy, &s.topk_tail, &s.distance_mean, &s.distance_std, &s.first_key_share, &s.window_share}) {
+    EXPECT_TRUE(std::isnan((*tensor)(1))) << "the undefined row";
+    EXPECT_FALSE(std::isnan((*tensor)(0)) || std::isnan((*tensor)(3))) << "its neighbours";
+  }
+  EXPECT_EQ(s.row_argmax(0), 1);
+  EXPECT_EQ(s.row_argmax(1), -1);
+  EXPECT_EQ(s.row_argmax(2), -1);
+  EXPECT_EQ(s.row_max(2), -kInfinity);
+  for (const Tensor* tensor : {&s.entropy, &s.topk_tail, &s.first_key_share, &s.window_share}) EXPECT_EQ((*tensor)(2), 0);
+  EXPECT_TRUE(std::isnan(s.distance_mean(2)) && std::isnan(s.distance_std(2)));
+  EXPECT_TRUE(std::isnan(s.topk_weight(1, 0)) && s.topk_index(1, 0) == -1);
+  EXPECT_TRUE(std::isnan(s.key_mass_mean(0))) << "one of the queries that see it is undefined";
+  EXPECT_NEAR(s.pooled(0, 0), 1, 1e-6);
+  EXPECT_TRUE(std::isnan(s.pooled(1, 0)) && std::isnan(s.pooled_max(1, 0)));
+  EXPECT_TRUE(std::isnan(s.pooled(2, 0)) && std::isnan(s.pooled_max(2, 0)));
+  EXPECT_EQ(s.head_kind[0], HeadKind::kMixed);
+  EXPECT_TRUE(std::isnan(s.head_score()));
+}
+
+// Lists longer than those that are tracked on the way, and more equal keys than can be ranked.
+TEST_P(Summaries, LongListsAndEqualKeys) {
+  constexpr std::int64_t kTokens = 700, kDim = 4;
+  Random random(5);
+  Tensor q(DType::kF32, {kTokens, kDim}), k(DType::kF32, {kTokens, kDim});
+  for (std::int64_t n = 0; n < kTokens * kDim; ++n) q.MutableAs<float>()[n] = static_cast<float>(random.Normal());
+  // Three keys in turn, each 233 times: a row's list is the first of its best key.
+  for (std::int64_t j = 0; j < kTokens; ++j) {
+    for (std::int64_t d = 0; d < kDim; ++d) k.MutableAs<float>()[j * kDim + d] = (j % 3 == d) ? 2.0f : 0.25f;
+  }
+  for (const int top_k : {1, 5, 33, 100}) {
+    const Summary s = Summarize(q, k, k, {}, {.top_k = top_k}, {.isa = GetParam().isa});
+    for (std::int64_t i = 0; i < kTokens; ++i) {
+      const std::int64_t best = s.topk_index.As<std::int64_t>()[i * top_k];
+      ASSERT_LT(best, 3);
+      for (int n = 0; n < top_k; ++n) ASSERT_EQ(s.topk_index(i, n), best + 3 * n) << "row " << i << " of top " << top_k;
+    }
+  }
+}
+
+std::string MessageOf(const SummaryOptions& options, const ExecOptions& exec = {}) {
+  const Tensor q(DType::kF32, {5, 2}), k(DType::kF32, {7, 2});
+  try {
+    Summarize(q, k, k, {}, options, exec);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(SummaryErrors, NameTheOption) {
+  EXPECT_EQ(MessageOf({.top_k = -1}), "top_k: -1 is negative; give 0 or more");
+  EXPECT_EQ(MessageOf({.pooled_rows = 3}), "pooled_rows, pooled_cols: 3 and 0; give both or neither");
+  EXPECT_EQ(MessageOf({.pooled_max = true}), "pooled_max: needs bins; give pooled_rows and pooled_cols");
+  EXPECT_EQ(MessageOf({.heads = {1}}), "heads: 1 of 1; give 0…0, or none for all");
+  EXPECT_EQ(MessageOf({.window_share = -2}), "window_share: -2 is negative; give 0 or more");
+  EXPECT_EQ(MessageOf({.distance = true}),
+            "q_offset: not stated, and distance needs it since q_len=5 ≠ kv_len=7; give 0 (top-left: PyTorch, ONNX) or 2 "
+            "(bottom-right: FlashAttention, FlashInfer, MLX)");
+  EXPECT_EQ(MessageOf({}, {.path = Path::kReference}),
+            "path: reference streams no weights; use fused, or ComputeStages and reduce its weights");
+}
+
 }  // namespace
 }  // namespace regard::test
