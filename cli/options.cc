@@ -18,7 +18,7 @@ namespace {
 // ------------------------------------------------------------------------------------------------------- commands
 
 enum : unsigned { kRun = 1, kExplain = 2, kInfo = 4, kBench = 8, kCheck = 16, kMap = 32 };
-enum : unsigned { kComputes = kRun | kExplain, kReadsFiles = kComputes | kCheck | kMap };
+constexpr unsigned kComputes = kRun | kExplain, kReadsFiles = kComputes | kCheck | kMap;
 
 struct Command {
   std::string name;
