@@ -17,12 +17,12 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // A rounding bound is statistical: this part of the rows may leave it, by at most this factor.
 constexpr double kOutlierRows = 0.01, kOutlierFactor = 3;
 
-// A hypothesis computed in low precision must leave this part of the contract's misfit at most.
-constexpr double kLooseImprovement = 0.25;
+// A hypothesis computed in low precision must leave this part of the contract's misfit at most. A quarter let pairs pass that were only near.
+constexpr double kLooseImprovement = 0.1;
 
 // Multiplications that all pairs together may cost, about twenty seconds on one core.
 constexpr double kPairBudget = 3e10;
-constexpr double kSolvingPrice = 120;  // evaluations that solving for a constant takes
+constexpr double kSolvingPrice = 200;  // evaluations that solving for a constant takes
 constexpr std::size_t kPairVariationsPerFault = 32;
 
 // A solved constant is known up to the rounding of what it was solved from, which adds to the differences.
@@ -362,7 +362,7 @@ std::vector<Candidate> SearchPairs(const Case& c, const Proposals& proposals, Cl
     for (const Family& family : proposals.families) {
       if (a.complexity > 0 || a.fault->whole_heads || (a.slots & family.slots) != 0 || a.fault == family.fault) continue;
       if ((spent += kSolvingPrice) > budget) return;
-      const double constant = SolveConstant(prober, family, with_a, 2, 1, &state);
+      const double constant = SolveConstant(prober, family, with_a, 3, 2, &state);
       if (std::isnan(constant)) continue;
       const std::vector<ExplanationParam> params = family.describe(constant);
       if (params.empty()) continue;
