@@ -77,8 +77,8 @@ KernelInputs::KernelInputs(const Problem& problem, const KernelInputsLayout& lay
               p_.soft_cap,
               p_.mask.data != nullptr ? p_.mask.stride[3] : 0,
               bias_key_stride_,
-              p_.mask.data != nullptr,
-              p_.bias.data != nullptr,
+              p_.mask.data != nullptr && p_.kv_len > 0,  // without keys, a copied bias has no elements to look at
+              p_.bias.data != nullptr && p_.kv_len > 0,
               p_.alibi_slopes.data != nullptr};
 }
 

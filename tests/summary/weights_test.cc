@@ -217,8 +217,9 @@ TEST(WeightErrors, NameTheArgument) {
   EXPECT_EQ(rows(lse, {.rows = {0, 5}}), "window.rows: 5; give 0…4");
   EXPECT_EQ(rows(lse, {.key_begin = 4, .key_end = 3}), "window.key_begin: 4; give 0…3");
   EXPECT_EQ(rows(lse, {.key_end = 8}), "window.key_end: 8; give 0…7");
-  Collector* none = nullptr;
-  EXPECT_EQ(MessageOf([&] { VisitWeights(q, k, lse, {}, *none, {.path = Path::kStaged}); }),
+  const TestProblem none;
+  Collector collector(none);
+  EXPECT_EQ(MessageOf([&] { VisitWeights(q, k, lse, {}, collector, {.path = Path::kStaged}); }),
             "path: staged streams no weights; use fused, or ComputeStages and reduce its weights");
 }
 
