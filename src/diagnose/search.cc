@@ -17,6 +17,9 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // A rounding bound is statistical: this part of the rows may leave it, by at most this factor.
 constexpr double kOutlierRows = 0.01, kOutlierFactor = 3;
 
+// A hypothesis that computes what the contract computes, with wider bounds, explains nothing: it must leave less than this.
+constexpr double kNeededImprovement = 0.5;
+
 // A hypothesis computed in low precision must leave this part of the contract's misfit at most. A quarter let pairs pass that were only near.
 constexpr double kLooseImprovement = 0.1;
 
@@ -214,6 +217,8 @@ bool Verify(const Case& c, const Variant& variant, Closeness closeness, int prec
   }
   candidate->coverage = static_cast<double>(applied + not_applied) / static_cast<double>(std::max<std::size_t>(fits.size(), 1));
   candidate->tight = closeness == Closeness::kTight;
+  const Fit contract = c.Unedited();
+  if (!std::isinf(contract.largest) && !(candidate->fit.Rms() <= kNeededImprovement * contract.Rms())) return false;
   if (closeness == Closeness::kLoose) return candidate->fit.IsRounding(static_cast<Precision>(precision)) && candidate->fit.Rms() <= kLooseImprovement * c.Unedited().Rms();
   return true;
 }

@@ -310,16 +310,18 @@ void WrongCap(const Case& c, Proposals& p) {
         for (double& x : s.capped) x *= std::tanh(x / cap);
       };
     }, {{"formula", 0, "scores·tanh(scores/cap)"}});
-    p.Add([cap](Variant& v) {
-      v.cap = [cap](RowState& s) {
-        for (double& x : s.capped) x = std::tanh(x / cap);
-      };
-    }, {{"formula", 0, "tanh(scores/cap)"}});
+    if (cap != 1) {
+      p.Add([cap](Variant& v) {
+        v.cap = [cap](RowState& s) {
+          for (double& x : s.capped) x = std::tanh(x / cap);
+        };
+      }, {{"formula", 0, "tanh(scores/cap)"}});
+    }
     p.Add([cap](Variant& v) {
       v.cap = [cap](RowState& s) {
         for (double& x : s.capped) x = std::clamp(x, -cap, cap);
       };
-    }, {{"formula", 0, "clamp(scores, ±cap)"}});
+    }, {{"formula", 0, "clamp(scores, ±cap)"}}, 1);  // in f16 the tanh of large scores is a clamp
     p.Add([cap](Variant& v) {  // cap before the scale
       v.cap = [cap](RowState& s) {
         for (std::size_t j = 0; j < s.capped.size(); ++j) s.capped[j] = s.variant->scale * cap * std::tanh(s.dots[j] / cap);
