@@ -62,7 +62,8 @@ std::optional<std::int64_t> ObservedLayer(const std::string& list) {
     for (const io::ArrayInfo& array : file.arrays()) {
       std::int64_t number = 0;
       const char* begin = array.name.data() + std::min<std::size_t>(7, array.name.size());
-      const bool has_layer = array.name.starts_with("layers.") && std::from_chars(begin, array.name.data() + array.name.size(), number).ec == std::errc();
+      const bool has_layer = array.name.starts_with("layers.") &&
+                             std::from_chars(begin, array.name.data() + array.name.size(), number).ec == std::errc();
       if (!has_layer || (layer && *layer != number)) return std::nullopt;
       layer = number;
     }
@@ -83,11 +84,13 @@ void ReadInto(Arrays* arrays, const std::string& flag, const std::string& source
     names += (names.empty() ? "" : ", ") + key;
     const std::string stage = StageName(key, layer);
     if (stage.empty()) continue;
-    if (arrays->count(stage) > 0) throw Error(ErrorCode::kInvalidArgument, fmt::format("{}: {} is given twice; keep one", flag, stage));
+    if (arrays->count(stage) > 0)
+      throw Error(ErrorCode::kInvalidArgument, fmt::format("{}: {} is given twice; keep one", flag, stage));
     arrays->emplace(stage, file.Read(array.name));
   }
   if (arrays->empty()) {
-    throw Error(ErrorCode::kInvalidArgument, fmt::format("{}: {} holds {} and no result; give one of {}", flag, file.path(), names.empty() ? "nothing" : names, fmt::join(kStages, ", ")));
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("{}: {} holds {} and no result; give one of {}", flag, file.path(),
+                                                         names.empty() ? "nothing" : names, fmt::join(kStages, ", ")));
   }
 }
 
@@ -105,7 +108,8 @@ TensorView InFullShape(const io::Problem& problem, const std::string& name, cons
 
 ObservedTensors Bind(const io::Problem& problem, const Arrays& arrays) {
   const PlanShape& s = problem.shape;
-  const Dims stage{s.batch, s.heads, s.q_len, s.kv_len}, context{s.batch, s.heads, s.q_len, s.v_dim}, lse{s.batch, s.heads, s.q_len};
+  const Dims stage{s.batch, s.heads, s.q_len, s.kv_len}, context{s.batch, s.heads, s.q_len, s.v_dim},
+      lse{s.batch, s.heads, s.q_len};
   ObservedTensors o;
   const auto bind = [&](const char* name, const Dims& full, TensorView* to) {
     if (const auto found = arrays.find(name); found != arrays.end()) *to = InFullShape(problem, name, full, found->second);
@@ -141,7 +145,8 @@ Arrays ReadExtras(const Options& options) {
 
 DiagnosisProblem ToDiagnose(const io::Problem& problem, const Arrays& extras) {
   if (problem.kind == io::Problem::Kind::kThirdStage) {
-    throw Error(ErrorCode::kUnsupported, "IN: weights and v alone are one product, not attention; give q, k and v, and the weights with --observed");
+    throw Error(ErrorCode::kUnsupported,
+                "IN: weights and v alone are one product, not attention; give q, k and v, and the weights with --observed");
   }
   DiagnosisProblem d;
   d.q = problem.q, d.k = problem.k, d.v = problem.v;
@@ -166,18 +171,46 @@ nlohmann::ordered_json NumberOrText(double x) {
 }
 
 nlohmann::ordered_json ToJson(const Diagnosis& d, const io::Problem& problem) {
-  nlohmann::ordered_json json = {{"command", "check"}, {"reading", problem.reading}, {"verdict", Name(d.verdict)}, {"summary", d.summary}, {"first_wrong_stage", d.first_wrong_stage}, {"precision", d.precision}};
+  nlohmann::ordered_json json = {{"command", "check"},
+                                 {"reading", problem.reading},
+                                 {"verdict", Name(d.verdict)},
+                                 {"summary", d.summary},
+                                 {"first_wrong_stage", d.first_wrong_stage},
+                                 {"precision", d.precision}};
   const Difference& w = d.where;
-  json["where"] = {{"text", w.text}, {"batches", w.batches}, {"heads", w.heads}, {"rows", w.rows}, {"keys", w.keys}, {"rows_compared", w.rows_compared}, {"rows_wrong", w.rows_wrong}, {"largest", NumberOrText(w.largest)}};
-  json["where"]["worst"] = {{"tensor", w.worst.tensor}, {"batch", w.worst.batch}, {"head", w.worst.head}, {"row", w.worst.row}, {"column", w.worst.column}, {"expected", NumberOrText(w.worst.expected)}, {"observed", NumberOrText(w.worst.observed)}};
+  json["where"] = {{"text", w.text},
+                   {"batches", w.batches},
+                   {"heads", w.heads},
+                   {"rows", w.rows},
+                   {"keys", w.keys},
+                   {"rows_compared", w.rows_compared},
+                   {"rows_wrong", w.rows_wrong},
+                   {"largest", NumberOrText(w.largest)}};
+  json["where"]["worst"] = {{"tensor", w.worst.tensor},
+                            {"batch", w.worst.batch},
+                            {"head", w.worst.head},
+                            {"row", w.worst.row},
+                            {"column", w.worst.column},
+                            {"expected", NumberOrText(w.worst.expected)},
+                            {"observed", NumberOrText(w.worst.observed)}};
   json["explanations"] = nlohmann::ordered_json::array();
   for (const Explanation& e : d.explanations) {
     nlohmann::ordered_json params = nlohmann::ordered_json::object();
     for (const ExplanationParam& p : e.params) {
-      if (p.text.empty()) params[p.name] = NumberOrText(p.value);
-      else params[p.name] = p.text;
+      if (p.text.empty())
+        params[p.name] = NumberOrText(p.value);
+      else
+        params[p.name] = p.text;
     }
-    json["explanations"].push_back({{"id", e.id}, {"name", e.name}, {"params", params}, {"formula", e.formula}, {"stage", e.stage}, {"residual", NumberOrText(e.residual)}, {"coverage", e.coverage}, {"scope", e.scope}, {"advice", e.advice}});
+    json["explanations"].push_back({{"id", e.id},
+                                    {"name", e.name},
+                                    {"params", params},
+                                    {"formula", e.formula},
+                                    {"stage", e.stage},
+                                    {"residual", NumberOrText(e.residual)},
+                                    {"coverage", e.coverage},
+                                    {"scope", e.scope},
+                                    {"advice", e.advice}});
   }
   json["ties"] = nlohmann::ordered_json::array();
   for (int n = 0; d.ties > 1 && n < d.ties; ++n) json["ties"].push_back(d.explanations[static_cast<std::size_t>(n)].id);
@@ -191,7 +224,8 @@ nlohmann::ordered_json ToJson(const Diagnosis& d, const io::Problem& problem) {
 
 std::string ParamsText(const Explanation& e) {
   std::string text;
-  for (const ExplanationParam& p : e.params) text += fmt::format("{}{} {}", text.empty() ? " (" : ", ", p.name, p.text.empty() ? fmt::format("{:.6g}", p.value) : p.text);
+  for (const ExplanationParam& p : e.params)
+    text += fmt::format("{}{} {}", text.empty() ? " (" : ", ", p.name, p.text.empty() ? fmt::format("{:.6g}", p.value) : p.text);
   return text.empty() ? text : text + ")";
 }
 
@@ -203,7 +237,8 @@ std::string PictureText(const Diagnosis& d) {
   const std::size_t most = 16;
   for (std::size_t h = 0; h < std::min(d.picture.size(), most); ++h) {
     text += fmt::format("  head {:>3}  ", h);
-    for (const double ratio : d.picture[h]) text += kShades[ratio <= 1 ? 0 : ratio <= 10 ? 1 : ratio <= 1e3 ? 2 : ratio <= 1e5 ? 3 : 4];
+    for (const double ratio : d.picture[h])
+      text += kShades[ratio <= 1 ? 0 : ratio <= 10 ? 1 : ratio <= 1e3 ? 2 : ratio <= 1e5 ? 3 : 4];
     text += '\n';
   }
   if (d.picture.size() > most) text += fmt::format("  … {} more heads\n", d.picture.size() - most);
@@ -215,11 +250,13 @@ std::string ToText(const Diagnosis& d) {
   if (d.verdict == Verdict::kMatch) return text;
   if (!d.explanations.empty()) {
     const Explanation& best = d.explanations.front();
-    text += fmt::format("\nwhat     {} {}{}{}\nstage    wrong from {} on\nchange   {}\n", best.id, best.name, ParamsText(best), best.scope.empty() ? "" : ", " + best.scope, best.stage, best.advice);
+    text += fmt::format("\nwhat     {} {}{}{}\nstage    wrong from {} on\nchange   {}\n", best.id, best.name, ParamsText(best),
+                        best.scope.empty() ? "" : ", " + best.scope, best.stage, best.advice);
   }
   if (!d.where.text.empty()) {
     const WorstCell& w = d.where.worst;
-    text += fmt::format("where    {}\nworst    {}[batch {}, head {}, row {}, column {}]: expected {:.6g}, observed {:.6g}\n", d.where.text, w.tensor, w.batch, w.head, w.row, w.column, w.expected, w.observed);
+    text += fmt::format("where    {}\nworst    {}[batch {}, head {}, row {}, column {}]: expected {:.6g}, observed {:.6g}\n",
+                        d.where.text, w.tensor, w.batch, w.head, w.row, w.column, w.expected, w.observed);
   }
   text += fmt::format("looked   at {}\n", d.coverage_note);
   for (const std::string& sentence : d.evidence) text += "  - " + sentence + "\n";
@@ -249,12 +286,16 @@ ExitStatus CheckCommand(const Options& options, Streams& streams) {
       if (IsStage(name)) observed.emplace(name, problem.ReadObserved(name));
     }
   }
-  if (observed.empty()) throw UsageError("--observed: missing; give the file with the results to check, such as --observed theirs.npz");
-  const Arrays again = options.observed_again.empty() ? Arrays() : ReadObserved("--observed-again", options.observed_again, problem.layer);
+  if (observed.empty())
+    throw UsageError("--observed: missing; give the file with the results to check, such as --observed theirs.npz");
+  const Arrays again =
+      options.observed_again.empty() ? Arrays() : ReadObserved("--observed-again", options.observed_again, problem.layer);
   const Arrays extras = ReadExtras(options);
-  const Diagnosis d = Diagnose(ToDiagnose(problem, extras), Bind(problem, observed), Bind(problem, again), {.threads = options.exec.threads});
+  const Diagnosis d =
+      Diagnose(ToDiagnose(problem, extras), Bind(problem, observed), Bind(problem, again), {.threads = options.exec.threads});
   for (const std::string& note : problem.notes) streams.Note(note);
-  streams.Print(options.json ? ToJson(d, problem).dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n" : problem.reading + "\n\n" + ToText(d));
+  streams.Print(options.json ? ToJson(d, problem).dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n"
+                             : problem.reading + "\n\n" + ToText(d));
   return d.verdict == Verdict::kMatch || d.verdict == Verdict::kRounding ? ExitStatus::kDone : ExitStatus::kDifference;
 }
 

@@ -87,7 +87,7 @@ struct WorstCell {
 
 /// Where the observation differs from the definition.
 struct Difference {
-  std::string text;  // "only heads 4–7, rows ≥ 1024"; empty when nothing differs
+  std::string text;                                      // "only heads 4–7, rows ≥ 1024"; empty when nothing differs
   std::vector<std::int64_t> batches, heads, rows, keys;  // indices that differ; keys only when a stage over keys was observed
   std::int64_t rows_compared = 0, rows_wrong = 0;
   double largest = 0;  // the largest difference; +inf when one side is not finite and the other is

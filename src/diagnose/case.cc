@@ -74,7 +74,8 @@ TensorView ContextAsBhsd(const TensorView& given, const Problem& p) {
       return TensorView(three.data(), three.dtype(), bshd, strides).Transpose(1, 2);
     }
   }
-  throw Error(ErrorCode::kShapeMismatch, ShapeError("context", given, ToString(bhsd) + ", " + ToString(bshd) + " or " + ToString(packed)));
+  throw Error(ErrorCode::kShapeMismatch,
+              ShapeError("context", given, ToString(bhsd) + ", " + ToString(bshd) + " or " + ToString(packed)));
 }
 
 }  // namespace
@@ -147,18 +148,25 @@ void Case::BindObserved(const ObservedTensors& given) {
   const Problem& p = problem();
   const Dims stage_shape{p.batch, p.heads, p.q_len, p.kv_len};
   const auto add = [&](Stage stage, const TensorView& four) {
-    if (!IsFloat(four.dtype())) throw Error(ErrorCode::kInvalidArgument, std::string("observed ") + Name(stage) + ": element type " + std::string(regard::Name(four.dtype())) + "; give a float type");
+    if (!IsFloat(four.dtype()))
+      throw Error(ErrorCode::kInvalidArgument, std::string("observed ") + Name(stage) + ": element type " +
+                                                   std::string(regard::Name(four.dtype())) + "; give a float type");
     observed_.push_back({stage, ToView4(four), four.dim(3), RoundoffOf(four.dtype()), four.dtype()});
   };
-  const std::pair<Stage, const TensorView*> stages[] = {{Stage::kScores, &given.scores}, {Stage::kCapped, &given.capped}, {Stage::kMaskedScores, &given.masked_scores}, {Stage::kWeights, &given.weights}};
+  const std::pair<Stage, const TensorView*> stages[] = {{Stage::kScores, &given.scores},
+                                                        {Stage::kCapped, &given.capped},
+                                                        {Stage::kMaskedScores, &given.masked_scores},
+                                                        {Stage::kWeights, &given.weights}};
   for (const auto& [stage, view] : stages) {
     if (!*view) continue;
-    if (view->rank() > 4 || !(WithLeadingAxes(*view, 4).shape() == stage_shape)) throw Error(ErrorCode::kShapeMismatch, ShapeError(Name(stage), *view, ToString(stage_shape)));
+    if (view->rank() > 4 || !(WithLeadingAxes(*view, 4).shape() == stage_shape))
+      throw Error(ErrorCode::kShapeMismatch, ShapeError(Name(stage), *view, ToString(stage_shape)));
     add(stage, WithLeadingAxes(*view, 4));
   }
   if (given.lse) {
     const Dims shape{p.batch, p.heads, p.q_len};
-    if (given.lse.rank() > 3 || !(WithLeadingAxes(given.lse, 3).shape() == shape)) throw Error(ErrorCode::kShapeMismatch, ShapeError("lse", given.lse, ToString(shape)));
+    if (given.lse.rank() > 3 || !(WithLeadingAxes(given.lse, 3).shape() == shape))
+      throw Error(ErrorCode::kShapeMismatch, ShapeError("lse", given.lse, ToString(shape)));
     add(Stage::kLse, WithLeadingAxes(given.lse, 3).Unsqueeze(3));
   }
   if (given.context) add(Stage::kContext, ContextAsBhsd(given.context, p));
@@ -166,15 +174,18 @@ void Case::BindObserved(const ObservedTensors& given) {
     w_out_ = LoadAll(given_.projections.w_out);
     const std::size_t out_dim = static_cast<std::size_t>(given_.projections.w_out.dim(0));
     b_out_ = given_.projections.b_out ? LoadAll(given_.projections.b_out) : std::vector<double>(out_dim, 0);
-    if (given_.projections.w_out.dim(1) != p.heads * p.v_dim) throw Error(ErrorCode::kShapeMismatch, ShapeError("w_out", given_.projections.w_out, "[out_dim, heads·v_dim]"));
+    if (given_.projections.w_out.dim(1) != p.heads * p.v_dim)
+      throw Error(ErrorCode::kShapeMismatch, ShapeError("w_out", given_.projections.w_out, "[out_dim, heads·v_dim]"));
   }
   if (given.projected) {
     const std::int64_t out_dim = w_out_.empty() ? p.heads * p.v_dim : static_cast<std::int64_t>(b_out_.size());
     const Dims shape{p.batch, p.q_len, out_dim};
-    if (given.projected.rank() > 3 || !(WithLeadingAxes(given.projected, 3).shape() == shape)) throw Error(ErrorCode::kShapeMismatch, ShapeError("projected", given.projected, ToString(shape)));
+    if (given.projected.rank() > 3 || !(WithLeadingAxes(given.projected, 3).shape() == shape))
+      throw Error(ErrorCode::kShapeMismatch, ShapeError("projected", given.projected, ToString(shape)));
     add(Stage::kProjected, WithLeadingAxes(given.projected, 3).Unsqueeze(1));
   }
-  if (observed_.empty()) throw Error(ErrorCode::kInvalidArgument, "observed: nothing given; give context, weights, or another stage");
+  if (observed_.empty())
+    throw Error(ErrorCode::kInvalidArgument, "observed: nothing given; give context, weights, or another stage");
 }
 
 const ObservedStage* Case::Find(Stage stage) const {
@@ -189,7 +200,8 @@ void Case::ChooseRows() {
   const Problem& p = problem();
   const double row_cost = static_cast<double>(p.kv_len) * static_cast<double>(p.head_dim + 2 * p.v_dim + 40);
   const std::int64_t all = p.batch * p.heads * p.q_len;
-  const std::int64_t affordable = std::max<std::int64_t>(kSampledRows, static_cast<std::int64_t>(kWholeBudget / std::max(row_cost, 1.0)));
+  const std::int64_t affordable =
+      std::max<std::int64_t>(kSampledRows, static_cast<std::int64_t>(kWholeBudget / std::max(row_cost, 1.0)));
   const auto row_of = [&](std::int64_t n) { return RowId{n / (p.heads * p.q_len), n / p.q_len % p.heads, n % p.q_len}; };
   sampled_ = all > affordable;
   if (!sampled_) {
@@ -256,7 +268,8 @@ void Case::ChooseProbes() {
   };
   spread(wrong, kWrongProbes, &wrong_rows_);
   spread(right, kRightProbes, &right_rows_);
-  if (!wrong.empty() && std::find(wrong_rows_.begin(), wrong_rows_.end(), rows_[worst]) == wrong_rows_.end()) wrong_rows_.insert(wrong_rows_.begin() + 1, rows_[worst]);
+  if (!wrong.empty() && std::find(wrong_rows_.begin(), wrong_rows_.end(), rows_[worst]) == wrong_rows_.end())
+    wrong_rows_.insert(wrong_rows_.begin() + 1, rows_[worst]);
   std::vector<RowId> probes = wrong_rows_;
   probes.insert(probes.end(), right_rows_.begin(), right_rows_.end());
   evaluator_.KeepDots(probes);
@@ -302,7 +315,8 @@ void Case::CompareProjected(const Variant& variant, RowId row, const ObservedSta
     const RowRoundoff roundoff = RoundoffOfRow(variant.operands->head_dim, s.num_visible, s.largest_dot, s.largest_score);
     merged.insert(merged.end(), s.context.begin(), s.context.end());
     for (int p = 0; p < kNumPrecisions; ++p) {
-      for (std::size_t d = 0; d < s.context.size(); ++d) error[p].push_back(std::min(s.magnitude[d] * roundoff.weight[p], std::fabs(s.context[d]) + largest_value_[d]));
+      for (std::size_t d = 0; d < s.context.size(); ++d)
+        error[p].push_back(std::min(s.magnitude[d] * roundoff.weight[p], std::fabs(s.context[d]) + largest_value_[d]));
     }
   }
   const bool left_out = w_out_.empty() || variant.out_projection == Variant::OutProjection::kLeftOut;
@@ -333,12 +347,24 @@ void Case::CompareRow(const Variant& variant, const RowState& s, RowId row, cons
   const std::vector<double>* expected = nullptr;
   std::vector<double> lse{s.lse};
   switch (o.stage) {
-    case Stage::kScores: expected = &s.scores; break;
-    case Stage::kCapped: expected = &s.capped; break;
-    case Stage::kMaskedScores: expected = &s.masked; break;
-    case Stage::kWeights: expected = &s.weights; break;
-    case Stage::kLse: expected = &lse; break;
-    default: expected = &s.context; break;
+    case Stage::kScores:
+      expected = &s.scores;
+      break;
+    case Stage::kCapped:
+      expected = &s.capped;
+      break;
+    case Stage::kMaskedScores:
+      expected = &s.masked;
+      break;
+    case Stage::kWeights:
+      expected = &s.weights;
+      break;
+    case Stage::kLse:
+      expected = &lse;
+      break;
+    default:
+      expected = &s.context;
+      break;
   }
   const std::int64_t columns = static_cast<std::int64_t>(expected->size());
   const bool first_look = o.stage == Stage::kContext && columns == std::min(o.columns, s.max_dims);
@@ -354,10 +380,18 @@ void Case::CompareRow(const Variant& variant, const RowState& s, RowId row, cons
       switch (o.stage) {
         case Stage::kScores:
         case Stage::kCapped:
-        case Stage::kMaskedScores: bounds[p] = roundoff.score[p] + 4 * u * std::fabs(want); break;
-        case Stage::kWeights: bounds[p] = std::min(std::fabs(want) * roundoff.weight[p], 1 + std::fabs(want)) + u * 1e-4; break;
-        case Stage::kLse: bounds[p] = roundoff.lse[p] + 4 * u * std::fabs(want); break;
-        default: bounds[p] = std::min(s.magnitude[n] * roundoff.weight[p], std::fabs(want) + largest_value_[n]); break;
+        case Stage::kMaskedScores:
+          bounds[p] = roundoff.score[p] + 4 * u * std::fabs(want);
+          break;
+        case Stage::kWeights:
+          bounds[p] = std::min(std::fabs(want) * roundoff.weight[p], 1 + std::fabs(want)) + u * 1e-4;
+          break;
+        case Stage::kLse:
+          bounds[p] = roundoff.lse[p] + 4 * u * std::fabs(want);
+          break;
+        default:
+          bounds[p] = std::min(s.magnitude[n] * roundoff.weight[p], std::fabs(want) + largest_value_[n]);
+          break;
       }
     }
     AddCell(o, row, c, want, bounds, fit);
@@ -367,7 +401,8 @@ void Case::CompareRow(const Variant& variant, const RowState& s, RowId row, cons
   double largest = 0;
   for (std::int64_t c = 0; c < columns; ++c) {
     all_zero = all_zero && o.At(row, c) == 0;
-    largest = std::max(largest, std::fabs((*expected)[static_cast<std::size_t>(c)]) / std::max(largest_value_[static_cast<std::size_t>(c)], 1e-300));
+    largest = std::max(largest, std::fabs((*expected)[static_cast<std::size_t>(c)]) /
+                                    std::max(largest_value_[static_cast<std::size_t>(c)], 1e-300));
   }
   fit->lost_row = all_zero && largest > 1e-3;
 }
@@ -415,7 +450,8 @@ bool Case::LowPrecisionIsRefuted() const {
   for (std::size_t r = 0; r < rows_.size(); ++r) {
     const Fit& fit = unedited_[r];
     if (fit.lost_row) return true;
-    if (fit.shared && fit.room > kRoomToDiffer && fit.cells > 0) used.push_back(std::sqrt(fit.squares[kBf16] / static_cast<double>(fit.cells)));
+    if (fit.shared && fit.room > kRoomToDiffer && fit.cells > 0)
+      used.push_back(std::sqrt(fit.squares[kBf16] / static_cast<double>(fit.cells)));
   }
   if (used.empty()) return false;
   const double most = *std::max_element(used.begin(), used.end());

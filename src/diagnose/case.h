@@ -30,7 +30,7 @@ struct ObservedStage {
 
 /// How one variant fits observed rows.
 struct Fit {
-  double worst[kNumPrecisions] = {};  // largest |difference| / bound; +inf where only one side is finite
+  double worst[kNumPrecisions] = {};    // largest |difference| / bound; +inf where only one side is finite
   double squares[kNumPrecisions] = {};  // Σ (difference / bound)²
   double absolute_squares = 0;          // Σ difference², finite ones
   double largest = 0;                   // largest difference

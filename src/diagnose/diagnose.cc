@@ -41,7 +41,8 @@ const char* RoundingName(const Case& c) {
     if (!fit.IsRounding(precision)) continue;
     if (precision == Precision::kBf16) return "bf16";
     const DType q_type = c.problem().q.dtype;
-    const bool f16 = q_type == DType::kF16 || std::any_of(c.observed().begin(), c.observed().end(), [](const ObservedStage& o) { return o.grid == DType::kF16; });
+    const bool f16 = q_type == DType::kF16 || std::any_of(c.observed().begin(), c.observed().end(),
+                                                          [](const ObservedStage& o) { return o.grid == DType::kF16; });
     return f16 ? "f16" : "tf32";
   }
   return nullptr;
@@ -79,7 +80,8 @@ std::string TieBreaker(const std::vector<Candidate>& ties, const Case& c) {
   for (const Stage stage : {Stage::kScores, Stage::kMaskedScores, Stage::kWeights}) {
     if (stage >= earliest && c.Find(stage) == nullptr) return Name(stage);
   }
-  return "none: on this input they compute the same; use an input with q_len ≠ kv_len, several heads and kv heads, and lengths that no block divides";
+  return "none: on this input they compute the same; use an input with q_len ≠ kv_len, several heads and kv heads, and lengths "
+         "that no block divides";
 }
 
 std::string NextStep(const Case& c) {
@@ -89,24 +91,38 @@ std::string NextStep(const Case& c) {
       wanted = stage;
       break;
     }
-    if (!c.UneditedOf(stage).Matches()) return "the " + std::string(Name(stage)) + " already differ: dump q and k as the kernel sees them, after any rotation and head split, and compare those";
+    if (!c.UneditedOf(stage).Matches())
+      return "the " + std::string(Name(stage)) +
+             " already differ: dump q and k as the kernel sees them, after any rotation and head split, and compare those";
   }
   const std::string name = Name(wanted);
-  return "dump the " + name + " [batch, heads, q_len, kv_len] as well and run: regard check IN --observed OBS," + name + "=" + name + ".npy";
+  return "dump the " + name + " [batch, heads, q_len, kv_len] as well and run: regard check IN --observed OBS," + name + "=" +
+         name + ".npy";
 }
 
 void Summarise(const Case& c, Diagnosis* d) {
   const Explanation* best = d->explanations.empty() ? nullptr : &d->explanations.front();
   switch (d->verdict) {
-    case Verdict::kMatch: d->summary = "match: within f32 and storage rounding of the definition, over " + d->coverage_note; break;
-    case Verdict::kRounding: d->summary = "rounding: explained by computing or storing in " + d->precision; break;
-    case Verdict::kVariant: d->summary = "variant: " + best->name + " (" + best->id + "), " + best->formula; break;
-    case Verdict::kFault: d->summary = "fault: " + best->name + " (" + best->id + "), " + best->formula; break;
-    case Verdict::kUnexplained: d->summary = "unexplained: " + d->first_wrong_stage + " differs and no known mistake reproduces it"; break;
+    case Verdict::kMatch:
+      d->summary = "match: within f32 and storage rounding of the definition, over " + d->coverage_note;
+      break;
+    case Verdict::kRounding:
+      d->summary = "rounding: explained by computing or storing in " + d->precision;
+      break;
+    case Verdict::kVariant:
+      d->summary = "variant: " + best->name + " (" + best->id + "), " + best->formula;
+      break;
+    case Verdict::kFault:
+      d->summary = "fault: " + best->name + " (" + best->id + "), " + best->formula;
+      break;
+    case Verdict::kUnexplained:
+      d->summary = "unexplained: " + d->first_wrong_stage + " differs and no known mistake reproduces it";
+      break;
   }
   if (best != nullptr && !best->scope.empty()) d->summary += "; " + best->scope;
   if (best != nullptr && d->verdict != Verdict::kRounding) {
-    d->evidence.push_back("with " + best->name + " the largest difference falls from " + Number(d->where.largest) + " to " + Number(best->residual) + " over " + internal::CoverageText(c));
+    d->evidence.push_back("with " + best->name + " the largest difference falls from " + Number(d->where.largest) + " to " +
+                          Number(best->residual) + " over " + internal::CoverageText(c));
   }
 }
 
@@ -115,7 +131,10 @@ std::vector<Candidate> Search(const Case& c, const DiagnoseOptions& options, boo
   const Proposals proposals = internal::ProposeAll(c);
   std::vector<Candidate> found = internal::SearchSingles(c, proposals, Closeness::kTight);
   if (rounding_explains) {
-    std::erase_if(found, [](const Candidate& candidate) { return candidate.complexity >= 2 || !candidate.scope.empty() || candidate.evidence < kNeededEvidence * (1 + candidate.complexity); });
+    std::erase_if(found, [](const Candidate& candidate) {
+      return candidate.complexity >= 2 || !candidate.scope.empty() ||
+             candidate.evidence < kNeededEvidence * (1 + candidate.complexity);
+    });
     return found;
   }
   if (found.empty()) found = internal::FindInconsistencies(c);
@@ -128,14 +147,18 @@ std::vector<Candidate> Search(const Case& c, const DiagnoseOptions& options, boo
 void TakeExplanations(const std::vector<Candidate>& found, const Case& c, Diagnosis* d) {
   std::size_t ties = static_cast<std::size_t>(internal::CountTies(found));
   if (ties > kMostTies) {
-    const auto outside = std::find_if(found.begin(), found.begin() + static_cast<std::ptrdiff_t>(ties), [&](const Candidate& tie) { return !internal::SameGroup(found[0].faults[0]->id, tie.faults[0]->id); });
+    const auto outside =
+        std::find_if(found.begin(), found.begin() + static_cast<std::ptrdiff_t>(ties),
+                     [&](const Candidate& tie) { return !internal::SameGroup(found[0].faults[0]->id, tie.faults[0]->id); });
     ties = std::max<std::size_t>(kMostTies, static_cast<std::size_t>(outside - found.begin()));
   }
   ties = std::min(ties, found.size());
   d->ties = static_cast<int>(ties);
   if (ties > 1) d->tie_breaker = TieBreaker({found.begin(), found.begin() + static_cast<std::ptrdiff_t>(ties)}, c);
-  for (std::size_t n = 0; n < std::min(found.size(), std::max(ties, kMostExplanations)); ++n) d->explanations.push_back(Explain(found[n]));
-  const bool variant = std::all_of(found[0].faults.begin(), found[0].faults.end(), [](const internal::Fault* fault) { return fault->is_variant; });
+  for (std::size_t n = 0; n < std::min(found.size(), std::max(ties, kMostExplanations)); ++n)
+    d->explanations.push_back(Explain(found[n]));
+  const bool variant =
+      std::all_of(found[0].faults.begin(), found[0].faults.end(), [](const internal::Fault* fault) { return fault->is_variant; });
   d->verdict = variant ? Verdict::kVariant : Verdict::kFault;
   d->first_wrong_stage = Name(found[0].FirstStage());
 }
@@ -147,13 +170,15 @@ const char* Name(Verdict verdict) noexcept {
   return kNames[static_cast<int>(verdict)];
 }
 
-Diagnosis Diagnose(const DiagnosisProblem& problem, const ObservedTensors& observed, const ObservedTensors& again, const DiagnoseOptions& options) {
+Diagnosis Diagnose(const DiagnosisProblem& problem, const ObservedTensors& observed, const ObservedTensors& again,
+                   const DiagnoseOptions& options) {
   const Case c(problem, observed, options.threads);
   Diagnosis d;
   d.coverage_note = internal::CoverageText(c);
   d.where = internal::FindDifference(c);
   d.evidence = internal::GatherEvidence(c);
-  const bool has_again = again.scores || again.capped || again.masked_scores || again.weights || again.lse || again.context || again.projected;
+  const bool has_again =
+      again.scores || again.capped || again.masked_scores || again.weights || again.lse || again.context || again.projected;
   if (has_again) {
     const Case second(problem, again, options.threads);
     const std::vector<Candidate> runs = internal::CompareRuns(c, second, &d.evidence);
@@ -195,7 +220,8 @@ Diagnosis Diagnose(const DiagnosisProblem& problem, const ObservedTensors& obser
 
 std::vector<CatalogueEntry> FaultCatalogue() {
   std::vector<CatalogueEntry> entries;
-  for (const internal::Fault* fault : internal::Catalogue()) entries.push_back({fault->id, fault->name, internal::Name(fault->stage), fault->formula, fault->tell_tale, fault->advice});
+  for (const internal::Fault* fault : internal::Catalogue())
+    entries.push_back({fault->id, fault->name, internal::Name(fault->stage), fault->formula, fault->tell_tale, fault->advice});
   return entries;
 }
 

@@ -86,12 +86,23 @@ TEST(DiagnoseProbes, GroupedHeads) {
 TEST(DiagnoseProbes, BlocksCapSinkAndMerge) {
   const Tensor q = F32({1, 1}, {1}), v = F32({2, 2}, {1, 0, 0, 1});
   const Tensor rising = F32({2, 1}, {0, 2}), ten = F32({2, 1}, {10, 0}), zero = F32({2, 1}, {0, 0});
-  EXPECT_PRED2(Names, Diagnose({.q = q, .k = rising, .v = v, .params = {.scale = 1.0f}}, {.context = F32({1, 2}, {0.88079708f, 0.88079708f})}), "F68");
-  EXPECT_PRED2(Names, Diagnose({.q = q, .k = ten, .v = v, .params = {.scale = 1.0f, .soft_cap = 1}}, {.context = F32({1, 2}, {0.99995460f, 4.53978687e-05f})}), "F71");
+  EXPECT_PRED2(
+      Names,
+      Diagnose({.q = q, .k = rising, .v = v, .params = {.scale = 1.0f}}, {.context = F32({1, 2}, {0.88079708f, 0.88079708f})}),
+      "F68");
+  EXPECT_PRED2(Names,
+               Diagnose({.q = q, .k = ten, .v = v, .params = {.scale = 1.0f, .soft_cap = 1}},
+                        {.context = F32({1, 2}, {0.99995460f, 4.53978687e-05f})}),
+               "F71");
   const Tensor sink = F32({1}, {0});
-  EXPECT_PRED2(Names, Diagnose({.q = q, .k = zero, .v = v, .params = {.scale = 1.0f, .sinks = sink}}, {.context = F32({1, 2}, {0.5f, 0.5f})}), "F72");
+  EXPECT_PRED2(
+      Names,
+      Diagnose({.q = q, .k = zero, .v = v, .params = {.scale = 1.0f, .sinks = sink}}, {.context = F32({1, 2}, {0.5f, 0.5f})}),
+      "F72");
   const Tensor keys = F32({4, 1}, {0, 0, 0, 0}), first = F32({4, 1}, {1, 0, 0, 0});
-  EXPECT_PRED2(Names, Diagnose({.q = q, .k = keys, .v = first, .params = {.scale = 1.0f}}, {.context = F32({1, 1}, {0.17009382f})}), "F82");
+  EXPECT_PRED2(Names,
+               Diagnose({.q = q, .k = keys, .v = first, .params = {.scale = 1.0f}}, {.context = F32({1, 1}, {0.17009382f})}),
+               "F82");
 }
 
 // ----------------------------------------------------------------------------------------------------------- verdicts
@@ -108,12 +119,14 @@ TEST(Diagnose, TheOtherAlignmentIsAVariant) {
 // Signed numbers without a pattern.
 Tensor Noise(const Dims& shape, double frequency) {
   Tensor t(DType::kF32, shape);
-  for (std::int64_t n = 0; n < t.num_elements(); ++n) t.MutableAs<float>()[n] = static_cast<float>(1.5 * std::sin(frequency * static_cast<double>(n * n + 3 * n + 1)));
+  for (std::int64_t n = 0; n < t.num_elements(); ++n)
+    t.MutableAs<float>()[n] = static_cast<float>(1.5 * std::sin(frequency * static_cast<double>(n * n + 3 * n + 1)));
   return t;
 }
 
 TEST(Diagnose, SomethingElseIsUnexplained) {
-  const Tensor q = Noise({1, 2, 9, 4}, 0.7), k = Noise({1, 2, 9, 4}, 1.3), v = Noise({1, 2, 9, 4}, 2.9), other = Noise({1, 2, 9, 4}, 0.37);
+  const Tensor q = Noise({1, 2, 9, 4}, 0.7), k = Noise({1, 2, 9, 4}, 1.3), v = Noise({1, 2, 9, 4}, 2.9),
+               other = Noise({1, 2, 9, 4}, 0.37);
   const Diagnosis d = Diagnose({.q = q, .k = k, .v = v}, {.context = other});
   EXPECT_EQ(d.verdict, Verdict::kUnexplained) << d.summary;
   EXPECT_EQ(d.first_wrong_stage, "context");
@@ -150,7 +163,9 @@ TEST(Diagnose, TwoRunsThatDiffer) {
   const AttentionResult right = Attention(q, k, v, {.scale = 1.0f}, {.path = Path::kReference});
   Tensor raced = right.context;
   raced.MutableAs<float>()[0] += 1;
-  EXPECT_PRED2(Names, Diagnose({.q = q, .k = k, .v = v, .params = {.scale = 1.0f}}, {.context = right.context}, {.context = raced}), "F91");
+  EXPECT_PRED2(Names,
+               Diagnose({.q = q, .k = k, .v = v, .params = {.scale = 1.0f}}, {.context = right.context}, {.context = raced}),
+               "F91");
 }
 
 TEST(Diagnose, ObservedShapesThatCannotBe) {
@@ -213,7 +228,8 @@ TEST(Diagnose, NamesWhatEveryHypothesisMakes) {
       const Diagnosis d = Diagnose(given, {.context = wrong}, {}, {.pairs = false, .threads = 1});
       ++total;
       tried.insert(h.fault->id);
-      const bool found = std::any_of(d.explanations.begin(), d.explanations.end(), [&](const Explanation& e) { return e.id == h.fault->id; });
+      const bool found =
+          std::any_of(d.explanations.begin(), d.explanations.end(), [&](const Explanation& e) { return e.id == h.fault->id; });
       named += found;
       EXPECT_NE(d.verdict, Verdict::kMatch) << h.fault->id << " " << p.description;
     }
@@ -226,7 +242,8 @@ TEST(Catalogue, EveryEntryIsWhole) {
   std::set<std::string> ids;
   for (const CatalogueEntry& entry : FaultCatalogue()) {
     EXPECT_TRUE(ids.insert(entry.id).second) << entry.id;
-    for (const std::string& text : {entry.name, entry.formula, entry.tell_tale, entry.advice}) EXPECT_FALSE(text.empty()) << entry.id;
+    for (const std::string& text : {entry.name, entry.formula, entry.tell_tale, entry.advice})
+      EXPECT_FALSE(text.empty()) << entry.id;
   }
   EXPECT_GE(ids.size(), 60u);
 }

@@ -42,9 +42,14 @@ void NonFiniteEvidence(const Case& c, const ObservedStage& o, std::vector<std::s
     nan_rows += nan, zero_rows += zero, empty_rows += s.num_visible == 0;
     nan_empty += nan && s.num_visible == 0, zero_full += zero && s.num_visible > 0;
   }
-  if (nan_rows > 0 && nan_rows == empty_rows && nan_empty == nan_rows) evidence->push_back(std::string(Name(o.stage)) + " is NaN exactly in the rows that see no key");
-  else if (nan_rows > 0) evidence->push_back(std::string(Name(o.stage)) + Format(" is NaN in %.0f of the rows looked at", static_cast<double>(nan_rows)));
-  if (zero_full > 0) evidence->push_back(std::string(Name(o.stage)) + Format(" is 0 in %.0f rows that do see keys", static_cast<double>(zero_full)));
+  if (nan_rows > 0 && nan_rows == empty_rows && nan_empty == nan_rows)
+    evidence->push_back(std::string(Name(o.stage)) + " is NaN exactly in the rows that see no key");
+  else if (nan_rows > 0)
+    evidence->push_back(std::string(Name(o.stage)) +
+                        Format(" is NaN in %.0f of the rows looked at", static_cast<double>(nan_rows)));
+  if (zero_full > 0)
+    evidence->push_back(std::string(Name(o.stage)) +
+                        Format(" is 0 in %.0f rows that do see keys", static_cast<double>(zero_full)));
 }
 
 // Row sums, sign and support of observed weights.
@@ -71,10 +76,15 @@ void WeightEvidence(const Case& c, const ObservedStage& weights, std::vector<std
   }
   if (rows == 0) return;
   if (least_weight < 0) evidence->push_back("some weights are negative: no softmax was applied");
-  if (most - least < 0.01 * std::fabs(most) && std::fabs(most - 1) > 0.01 && c.problem().sinks.data == nullptr) evidence->push_back(Format("every row of the weights sums to %.4g", most));
-  else if (std::fabs(most - 1) > 0.01 || std::fabs(least - 1) > 0.01) evidence->push_back(Format("rows of the weights sum to between %.4g and %.4g", least, most));
-  if (complement == rows) evidence->push_back("weights stand only on keys that should be hidden");
-  else if (on_hidden > 0) evidence->push_back(Format("hidden keys have weight in %.0f of %.0f wrong rows", static_cast<double>(on_hidden), static_cast<double>(rows)));
+  if (most - least < 0.01 * std::fabs(most) && std::fabs(most - 1) > 0.01 && c.problem().sinks.data == nullptr)
+    evidence->push_back(Format("every row of the weights sums to %.4g", most));
+  else if (std::fabs(most - 1) > 0.01 || std::fabs(least - 1) > 0.01)
+    evidence->push_back(Format("rows of the weights sum to between %.4g and %.4g", least, most));
+  if (complement == rows)
+    evidence->push_back("weights stand only on keys that should be hidden");
+  else if (on_hidden > 0)
+    evidence->push_back(
+        Format("hidden keys have weight in %.0f of %.0f wrong rows", static_cast<double>(on_hidden), static_cast<double>(rows)));
 }
 
 // One factor between observed and expected.
@@ -84,7 +94,9 @@ void RatioEvidence(const Case& c, const ObservedStage& o, std::vector<std::strin
   double cross = 0, square = 0, observed_square = 0;
   for (const RowId& row : c.wrong_rows()) {
     c.evaluator().Evaluate(unedited, row, &s);
-    const std::vector<double>& expected = o.stage == Stage::kScores ? s.scores : o.stage == Stage::kContext ? s.context : s.masked;
+    const std::vector<double>& expected = o.stage == Stage::kScores    ? s.scores
+                                          : o.stage == Stage::kContext ? s.context
+                                                                       : s.masked;
     for (std::size_t n = 0; n < expected.size(); ++n) {
       const double got = o.At(row, static_cast<std::int64_t>(n));
       if (!std::isfinite(got) || !std::isfinite(expected[n])) continue;
@@ -93,8 +105,10 @@ void RatioEvidence(const Case& c, const ObservedStage& o, std::vector<std::strin
   }
   if (!(square > 0) || !(observed_square > 0)) return;
   const double cosine = cross / std::sqrt(square * observed_square), ratio = cross / square;
-  if (cosine > 0.99999 && std::fabs(ratio - 1) > 1e-3) evidence->push_back(std::string(Name(o.stage)) + Format(" is %.6g times what it should be, everywhere", ratio));
-  else if (o.stage == Stage::kContext) evidence->push_back(Format("the correlation of observed and expected context is %.4f", cosine));
+  if (cosine > 0.99999 && std::fabs(ratio - 1) > 1e-3)
+    evidence->push_back(std::string(Name(o.stage)) + Format(" is %.6g times what it should be, everywhere", ratio));
+  else if (o.stage == Stage::kContext)
+    evidence->push_back(Format("the correlation of observed and expected context is %.4f", cosine));
 }
 
 }  // namespace
@@ -107,7 +121,8 @@ std::vector<std::string> GatherEvidence(const Case& c) {
       evidence.push_back(std::string(Name(o.stage)) + " matches");
       continue;
     }
-    evidence.push_back(std::string(Name(o.stage)) + Format(" differs by up to %.3g, %.3g times what rounding explains", fit.largest, fit.worst[0]));
+    evidence.push_back(std::string(Name(o.stage)) +
+                       Format(" differs by up to %.3g, %.3g times what rounding explains", fit.largest, fit.worst[0]));
     if (o.stage == Stage::kWeights || o.stage == Stage::kContext) NonFiniteEvidence(c, o, &evidence);
     if (o.stage == Stage::kWeights) WeightEvidence(c, o, &evidence);
     if (o.stage == Stage::kScores || o.stage == Stage::kContext) RatioEvidence(c, o, &evidence);
@@ -138,14 +153,17 @@ bool IsDropout(const Case& c, const ObservedStage& weights, double* p) {
       if (s.weights[j] < 1e-4) continue;
       const double got = weights.At(row, static_cast<std::int64_t>(j));
       ++cells;
-      if (got == 0) ++zeros;
-      else ratios.push_back(got / s.weights[j]);
+      if (got == 0)
+        ++zeros;
+      else
+        ratios.push_back(got / s.weights[j]);
     }
   }
   if (ratios.size() < 4 || zeros == 0) return false;
   std::sort(ratios.begin(), ratios.end());
   const double middle = ratios[ratios.size() / 2];
-  if (!(middle > 1.005) || ratios.front() < middle * (1 - 2 * tolerance) || ratios.back() > middle * (1 + 2 * tolerance)) return false;
+  if (!(middle > 1.005) || ratios.front() < middle * (1 - 2 * tolerance) || ratios.back() > middle * (1 + 2 * tolerance))
+    return false;
   *p = 1 - 1 / middle;
   const double expected = *p * static_cast<double>(cells), spread = std::sqrt(expected * (1 - *p)) + 1;
   return std::fabs(static_cast<double>(zeros) - expected) < 5 * spread;
@@ -177,7 +195,8 @@ bool IsHeadMean(const Case& c, const ObservedStage& weights) {
       for (std::size_t j = 0; j < mean.size(); ++j) mean[j] += s.weights[j] / static_cast<double>(heads);
     }
     for (std::size_t j = 0; j < mean.size(); ++j) {
-      if (std::fabs(weights.At(row, static_cast<std::int64_t>(j)) - mean[j]) > 1e-5 + 2 * weights.storage.relative * mean[j]) return false;
+      if (std::fabs(weights.At(row, static_cast<std::int64_t>(j)) - mean[j]) > 1e-5 + 2 * weights.storage.relative * mean[j])
+        return false;
     }
   }
   return true;
@@ -196,9 +215,12 @@ std::vector<Candidate> FindInconsistencies(const Case& c) {
   if (dropout && !context_right) found.push_back(Finding("F75", {{"p", p}}, c));
   if (context_right) {
     std::vector<ExplanationParam> params;
-    if (dropout) params = {{"weights", 0, "after dropout"}, {"p", p}};
-    else if (IsHeadMean(c, *weights)) params = {{"weights", 0, "mean over heads"}};
-    else params = {{"weights", 0, "of another computation"}};
+    if (dropout)
+      params = {{"weights", 0, "after dropout"}, {"p", p}};
+    else if (IsHeadMean(c, *weights))
+      params = {{"weights", 0, "mean over heads"}};
+    else
+      params = {{"weights", 0, "of another computation"}};
     found.push_back(Finding("F76", params, c));
   } else if (context != nullptr && found.empty() && !IsConsistent(c, *weights, *context) && IsHeadMean(c, *weights)) {
     found.push_back(Finding("F76", {{"weights", 0, "mean over heads"}}, c));
@@ -239,7 +261,8 @@ std::vector<Candidate> CompareRuns(const Case& first, const Case& again, std::ve
     evidence->push_back("both runs agree bit for bit");
     return found;
   }
-  evidence->push_back(WithCommas(differing) + " of " + WithCommas(rows) + " rows differ between the runs" + Format(", by up to %.3g", largest));
+  evidence->push_back(WithCommas(differing) + " of " + WithCommas(rows) + " rows differ between the runs" +
+                      Format(", by up to %.3g", largest));
   if (beyond == 0) {
     found.push_back(Finding("F90", {}, first));
     return found;

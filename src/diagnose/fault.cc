@@ -12,8 +12,8 @@ const std::vector<double>& Source(const Operands& o, RowSource::From from) {
   return from == RowSource::From::kQ ? *o.q : from == RowSource::From::kK ? *o.k : *o.v;
 }
 
-std::shared_ptr<const std::vector<double>> Gather(const Operands& o, std::int64_t batch, std::int64_t heads, std::int64_t len, std::int64_t dim,
-                                                  const RowMap& map) {
+std::shared_ptr<const std::vector<double>> Gather(const Operands& o, std::int64_t batch, std::int64_t heads, std::int64_t len,
+                                                  std::int64_t dim, const RowMap& map) {
   auto rows = std::make_shared<std::vector<double>>(static_cast<std::size_t>(batch * heads * len * dim));
   double* to = rows->data();
   for (std::int64_t b = 0; b < batch; ++b) {
@@ -43,7 +43,8 @@ void Proposals::Add(std::function<void(Variant&)> edit, std::vector<ExplanationP
   AddWithSlots(current->slots, std::move(edit), std::move(params), complexity);
 }
 
-void Proposals::AddWithSlots(Slots slots, std::function<void(Variant&)> edit, std::vector<ExplanationParam> params, int complexity) {
+void Proposals::AddWithSlots(Slots slots, std::function<void(Variant&)> edit, std::vector<ExplanationParam> params,
+                             int complexity) {
   hypotheses.push_back({current, slots, std::move(edit), std::move(params), complexity});
 }
 
@@ -88,13 +89,15 @@ bool SameGroup(std::string_view id_a, std::string_view id_b) {
   // One line a group: what a single output cannot separate, at least on some inputs.
   static const std::vector<std::vector<std::string_view>> groups = {
       {"F35", "F40", "F43", "F44", "F49", "F52", "F53"},  // the only mask there is, ignored
-      {"F45", "F50"},                              // a tiny fill and a factor 0
-      {"F60", "F95"},                              // transposed weights of symmetric scores
-      {"F15", "F16", "F99"},                       // which kv head, which order of heads
-      {"F10", "F13", "F14", "F18"},                // memory of one tensor read in another order
-      {"F35", "F37", "F38"},                       // one query sees everything under one alignment
-      {"F04", "F05", "F87"},                       // a constant factor has several stories
-      {"F42", "F45"}, {"F47", "F46", "F44"}, {"F48", "F45", "F46", "F44"},
+      {"F45", "F50"},                                     // a tiny fill and a factor 0
+      {"F60", "F95"},                                     // transposed weights of symmetric scores
+      {"F15", "F16", "F99"},                              // which kv head, which order of heads
+      {"F10", "F13", "F14", "F18"},                       // memory of one tensor read in another order
+      {"F35", "F37", "F38"},                              // one query sees everything under one alignment
+      {"F04", "F05", "F87"},                              // a constant factor has several stories
+      {"F42", "F45"},
+      {"F47", "F46", "F44"},
+      {"F48", "F45", "F46", "F44"},
       {"F75", "F91"},
   };
   if (id_a == id_b) return true;

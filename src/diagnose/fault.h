@@ -18,9 +18,10 @@ namespace regard::internal {
 /// What an edit changes. Two mistakes compose when they change different things.
 using Slots = std::uint32_t;
 namespace slot {
-inline constexpr Slots kOperands = 1u << 0, kScale = 1u << 1, kScore = 1u << 2, kCap = 1u << 3, kBias = 1u << 4, kCausal = 1u << 5,
-                       kWindow = 1u << 6, kPadding = 1u << 7, kSegments = 1u << 8, kMask = 1u << 9, kMasking = 1u << 10,
-                       kSoftmax = 1u << 11, kSink = 1u << 12, kReweigh = 1u << 13, kValues = 1u << 14, kOutput = 1u << 15, kEmpty = 1u << 16;
+inline constexpr Slots kOperands = 1u << 0, kScale = 1u << 1, kScore = 1u << 2, kCap = 1u << 3, kBias = 1u << 4,
+                       kCausal = 1u << 5, kWindow = 1u << 6, kPadding = 1u << 7, kSegments = 1u << 8, kMask = 1u << 9,
+                       kMasking = 1u << 10, kSoftmax = 1u << 11, kSink = 1u << 12, kReweigh = 1u << 13, kValues = 1u << 14,
+                       kOutput = 1u << 15, kEmpty = 1u << 16;
 /// Every rule of visibility.
 inline constexpr Slots kRules = kCausal | kWindow | kPadding | kSegments | kMask;
 }  // namespace slot
@@ -55,7 +56,8 @@ struct Proposals {
   const Fault* current = nullptr;
 
   void Add(std::function<void(Variant&)> edit, std::vector<ExplanationParam> params = {}, int complexity = 0);
-  void AddWithSlots(Slots slots, std::function<void(Variant&)> edit, std::vector<ExplanationParam> params = {}, int complexity = 0);
+  void AddWithSlots(Slots slots, std::function<void(Variant&)> edit, std::vector<ExplanationParam> params = {},
+                    int complexity = 0);
   void AddFamily(std::function<void(Variant&, double)> edit, std::vector<double> starts,
                  std::function<std::vector<ExplanationParam>(double)> describe);
 };
@@ -65,9 +67,9 @@ struct Fault {
   const char* name;
   Stage stage;  // the first that it changes
   Slots slots;
-  const char* formula;    // what is computed instead
-  const char* tell_tale;  // what to look for
-  const char* advice;     // what to change
+  const char* formula;                       // what is computed instead
+  const char* tell_tale;                     // what to look for
+  const char* advice;                        // what to change
   void (*propose)(const Case&, Proposals&);  // null: found by evidence (evidence.cc), not by an edit
   bool is_variant = false;                   // a legal other convention, not a mistake
   bool whole_heads = false;                  // one row takes all rows of its head: costly, so paired with named faults only

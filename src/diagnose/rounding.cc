@@ -7,9 +7,12 @@ namespace regard::internal {
 
 StorageRoundoff RoundoffOf(DType dtype) {
   switch (dtype) {
-    case DType::kF16: return {0x1p-11, 0x1p-25, 65504};
-    case DType::kBF16: return {0x1p-8, 0x1p-134, 3.38953139e38};
-    default: return {0x1p-24, 0x1p-150, 3.40282347e38};  // f64 too: computed in f32 and widened, as far as anyone can tell
+    case DType::kF16:
+      return {0x1p-11, 0x1p-25, 65504};
+    case DType::kBF16:
+      return {0x1p-8, 0x1p-134, 3.38953139e38};
+    default:
+      return {0x1p-24, 0x1p-150, 3.40282347e38};  // f64 too: computed in f32 and widened, as far as anyone can tell
   }
 }
 

@@ -55,7 +55,8 @@ constexpr std::int64_t kFirstLook = 8, kAllDims = std::int64_t{1} << 30;
 
 class Prober {
  public:
-  Prober(const Case& c, Closeness closeness) : case_(c), closeness_(closeness), precision_(closeness == Closeness::kLoose ? LoosePrecision(c) : 0) {}
+  Prober(const Case& c, Closeness closeness)
+      : case_(c), closeness_(closeness), precision_(closeness == Closeness::kLoose ? LoosePrecision(c) : 0) {}
 
   int precision() const { return precision_; }
 
@@ -129,7 +130,8 @@ constexpr std::size_t kAllProbes = 1000;
 constexpr double kPromising = 30;
 
 // The constant of a family that fits best, on top of what `base` already is; NaN if none comes near.
-double SolveConstant(const Prober& prober, const Family& family, const Variant& base, std::size_t rows, int refinements, RowState* state) {
+double SolveConstant(const Prober& prober, const Family& family, const Variant& base, std::size_t rows, int refinements,
+                     RowState* state) {
   const auto misfit = [&](double constant, std::size_t num_rows) {
     Variant v = base;
     v.memo = std::make_shared<std::map<std::pair<std::int64_t, std::int64_t>, std::vector<double>>>();
@@ -165,7 +167,8 @@ std::vector<std::int64_t> Sorted(const std::set<std::int64_t>& set) { return {se
 // no such description.
 std::string ScopeOf(const Case& c, const std::vector<Fit>& fits, Closeness closeness, int precision, double slack) {
   std::set<std::int64_t> heads_with, heads_without, batches_with, batches_without;
-  std::int64_t first_with = std::numeric_limits<std::int64_t>::max(), last_with = -1, first_without = first_with, last_without = -1;
+  std::int64_t first_with = std::numeric_limits<std::int64_t>::max(), last_with = -1, first_without = first_with,
+               last_without = -1;
   for (std::size_t r = 0; r < fits.size(); ++r) {
     const RowId row = c.rows()[r];
     const bool fault_fits = RowFits(fits[r], closeness, precision, slack), right = c.unedited()[r].Matches();
@@ -178,8 +181,10 @@ std::string ScopeOf(const Case& c, const std::vector<Fit>& fits, Closeness close
   const auto disjoint = [](const std::set<std::int64_t>& a, const std::set<std::int64_t>& b) {
     return std::none_of(a.begin(), a.end(), [&](std::int64_t x) { return b.count(x) > 0; });
   };
-  if (disjoint(heads_with, heads_without)) return std::string("only head") + (heads_with.size() == 1 ? " " : "s ") + RangesText(Sorted(heads_with));
-  if (disjoint(batches_with, batches_without)) return std::string("only sequence") + (batches_with.size() == 1 ? " " : "s ") + RangesText(Sorted(batches_with));
+  if (disjoint(heads_with, heads_without))
+    return std::string("only head") + (heads_with.size() == 1 ? " " : "s ") + RangesText(Sorted(heads_with));
+  if (disjoint(batches_with, batches_without))
+    return std::string("only sequence") + (batches_with.size() == 1 ? " " : "s ") + RangesText(Sorted(batches_with));
   if (first_with > last_without) return "only rows ≥ " + std::to_string(first_with);
   if (last_with < first_without) return "only rows < " + std::to_string(first_without);
   return {};
@@ -199,7 +204,8 @@ bool Verify(const Case& c, const Variant& variant, Closeness closeness, int prec
       candidate->fit.Add(fits[r]);
       if (right) continue;
       const double ratio = c.unedited()[r].worst[0] / std::max(fits[r].worst[0], 0.25);
-      candidate->evidence += std::clamp(std::log(ratio), 0.0, fits[r].shared && c.unedited()[r].shared ? kMostEvidenceOfRow : kMostEvidenceOfOneKey);
+      candidate->evidence +=
+          std::clamp(std::log(ratio), 0.0, fits[r].shared && c.unedited()[r].shared ? kMostEvidenceOfRow : kMostEvidenceOfOneKey);
     } else if (right) {
       ++not_applied;
       candidate->fit.Add(c.unedited()[r]);
@@ -219,7 +225,9 @@ bool Verify(const Case& c, const Variant& variant, Closeness closeness, int prec
   candidate->tight = closeness == Closeness::kTight;
   const Fit contract = c.Unedited();
   if (!std::isinf(contract.largest) && !(candidate->fit.Rms() <= kNeededImprovement * contract.Rms())) return false;
-  if (closeness == Closeness::kLoose) return candidate->fit.IsRounding(static_cast<Precision>(precision)) && candidate->fit.Rms() <= kLooseImprovement * c.Unedited().Rms();
+  if (closeness == Closeness::kLoose)
+    return candidate->fit.IsRounding(static_cast<Precision>(precision)) &&
+           candidate->fit.Rms() <= kLooseImprovement * c.Unedited().Rms();
   return true;
 }
 
@@ -282,13 +290,16 @@ std::vector<Candidate> SearchSingles(const Case& c, const Proposals& proposals, 
   std::vector<char> fits(proposals.hypotheses.size(), 0);
   ParallelFor(c.threads(), static_cast<std::int64_t>(fits.size()), [&](std::int64_t n, int) {
     RowState state;
-    fits[static_cast<std::size_t>(n)] = prober.Fits(WithEdit(c, proposals.hypotheses[static_cast<std::size_t>(n)].edit), proposals.hypotheses[static_cast<std::size_t>(n)].complexity, &state);
+    fits[static_cast<std::size_t>(n)] = prober.Fits(WithEdit(c, proposals.hypotheses[static_cast<std::size_t>(n)].edit),
+                                                    proposals.hypotheses[static_cast<std::size_t>(n)].complexity, &state);
   });
   std::vector<std::size_t> order;
   for (std::size_t n = 0; n < fits.size(); ++n) {
     if (fits[n]) order.push_back(n);
   }
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return proposals.hypotheses[a].complexity < proposals.hypotheses[b].complexity; });
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return proposals.hypotheses[a].complexity < proposals.hypotheses[b].complexity;
+  });
   std::set<const Fault*> known;
   for (const std::size_t n : order) {
     const Hypothesis& h = proposals.hypotheses[n];
@@ -299,7 +310,8 @@ std::vector<Candidate> SearchSingles(const Case& c, const Proposals& proposals, 
     found.push_back(std::move(candidate));
   }
   // Constants are solved for only when no named one fits everywhere.
-  const bool named = std::any_of(found.begin(), found.end(), [](const Candidate& candidate) { return candidate.scope.empty() && candidate.complexity < 2; });
+  const bool named = std::any_of(found.begin(), found.end(),
+                                 [](const Candidate& candidate) { return candidate.scope.empty() && candidate.complexity < 2; });
   if (named) return OneEach(std::move(found));
   std::vector<double> constants(proposals.families.size());
   ParallelFor(c.threads(), static_cast<std::int64_t>(constants.size()), [&](std::int64_t n, int) {
@@ -316,7 +328,8 @@ std::vector<Candidate> SearchSingles(const Case& c, const Proposals& proposals, 
     const auto edit = [&family, constant = constants[n]](Variant& v) { family.edit(v, constant); };
     const Variant v = WithEdit(c, edit);
     Candidate candidate{{family.fault}, params, edit, 2};
-    if (prober.Fits(v, 2, &state) && Verify(c, v, closeness, prober.precision(), &candidate)) found.push_back(std::move(candidate));
+    if (prober.Fits(v, 2, &state) && Verify(c, v, closeness, prober.precision(), &candidate))
+      found.push_back(std::move(candidate));
   }
   return OneEach(std::move(found));
 }
@@ -335,8 +348,8 @@ std::vector<const Hypothesis*> ForPairs(const Proposals& proposals) {
   return chosen;
 }
 
-Candidate Together(const Fault* a, const Fault* b, std::vector<ExplanationParam> params_a, const std::vector<ExplanationParam>& params_b,
-                   std::function<void(Variant&)> edit, int complexity) {
+Candidate Together(const Fault* a, const Fault* b, std::vector<ExplanationParam> params_a,
+                   const std::vector<ExplanationParam>& params_b, std::function<void(Variant&)> edit, int complexity) {
   Candidate candidate{{a, b}, std::move(params_a), std::move(edit), complexity};
   candidate.params.insert(candidate.params.end(), params_b.begin(), params_b.end());
   if (std::string_view(b->id) < std::string_view(a->id)) std::swap(candidate.faults[0], candidate.faults[1]);
@@ -371,7 +384,9 @@ std::vector<Candidate> SearchPairs(const Case& c, const Proposals& proposals, Cl
       if (std::isnan(constant)) continue;
       const std::vector<ExplanationParam> params = family.describe(constant);
       if (params.empty()) continue;
-      const auto edit = [edit_a = a.edit, edit_b = family.edit, constant](Variant& variant) { edit_a(variant), edit_b(variant, constant); };
+      const auto edit = [edit_a = a.edit, edit_b = family.edit, constant](Variant& variant) {
+        edit_a(variant), edit_b(variant, constant);
+      };
       if (!prober.Fits(WithEdit(c, edit), 2, &state)) continue;
       Candidate candidate = Together(a.fault, family.fault, a.params, params, edit, 2);
       const std::lock_guard<std::mutex> lock(mutex);
@@ -394,12 +409,16 @@ std::vector<Candidate> SearchPairs(const Case& c, const Proposals& proposals, Cl
     }
   });
   // Threads find in any order: sort before the best of each set is taken.
-  std::stable_sort(found.begin(), found.end(), [](const Candidate& a, const Candidate& b) { return a.complexity != b.complexity ? a.complexity < b.complexity : a.Id() < b.Id(); });
+  std::stable_sort(found.begin(), found.end(), [](const Candidate& a, const Candidate& b) {
+    return a.complexity != b.complexity ? a.complexity < b.complexity : a.Id() < b.Id();
+  });
   std::vector<Candidate> verified;
   for (Candidate& candidate : found) {
-    const bool known = std::any_of(verified.begin(), verified.end(), [&](const Candidate& v) { return v.faults == candidate.faults && v.scope.empty(); });
+    const bool known = std::any_of(verified.begin(), verified.end(),
+                                   [&](const Candidate& v) { return v.faults == candidate.faults && v.scope.empty(); });
     if (known || verified.size() >= 24) continue;
-    if (Verify(c, WithEdit(c, candidate.edit), closeness, prober.precision(), &candidate)) verified.push_back(std::move(candidate));
+    if (Verify(c, WithEdit(c, candidate.edit), closeness, prober.precision(), &candidate))
+      verified.push_back(std::move(candidate));
   }
   return OneEach(std::move(verified));
 }

@@ -18,10 +18,10 @@ struct Candidate {
   std::vector<ExplanationParam> params;
   std::function<void(Variant&)> edit;
   int complexity = 0;
-  Fit fit = {};                     // over all compared rows
-  double coverage = 0;              // of the compared rows
-  std::string scope = {};           // where it applies, when not everywhere
-  bool tight = true;                // within the bounds of f32; else of a lower precision
+  Fit fit = {};            // over all compared rows
+  double coverage = 0;     // of the compared rows
+  std::string scope = {};  // where it applies, when not everywhere
+  bool tight = true;       // within the bounds of f32; else of a lower precision
   /// How improbable it is that a wrong hypothesis fits as well by chance, in nats: a row at most 6.
   double evidence = 0;
 

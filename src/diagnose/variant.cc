@@ -114,7 +114,6 @@ Variant Evaluator::Unedited() const {
   return v;
 }
 
-
 double Evaluator::Slope(std::int64_t h) const {
   const View4& slopes = problem_.alibi_slopes;
   return slopes.data != nullptr ? LoadDouble(slopes.data, slopes.dtype, slopes.Offset(0, h, 0, 0)) : 0;
@@ -264,7 +263,8 @@ void Evaluator::FindMagnitudes(RowState& s) {
     largest_norm = std::max(largest_norm, norms[j] * (1 - tanh * tanh));
     s.largest_score = std::max(s.largest_score, std::fabs(s.masked[j]));
   }
-  s.largest_dot = std::fabs(s.variant->scale) * o.q_norm[static_cast<std::size_t>((s.id.b * o.heads + s.id.h) * o.q_len + s.id.i)] * largest_norm;
+  s.largest_dot = std::fabs(s.variant->scale) *
+                  o.q_norm[static_cast<std::size_t>((s.id.b * o.heads + s.id.h) * o.q_len + s.id.i)] * largest_norm;
 }
 
 void Evaluator::EvaluateMasked(const Variant& variant, RowId row, RowState* state) const {

@@ -42,7 +42,9 @@ struct Operands {
   /// Call after q and k have changed.
   void ComputeNorms();
 
-  const double* Q(std::int64_t b, std::int64_t h, std::int64_t i) const { return q->data() + ((b * heads + h) * q_len + i) * head_dim; }
+  const double* Q(std::int64_t b, std::int64_t h, std::int64_t i) const {
+    return q->data() + ((b * heads + h) * q_len + i) * head_dim;
+  }
   const double* K(std::int64_t b, std::int64_t kv_head, std::int64_t j) const {
     return k->data() + ((b * kv_heads + kv_head) * kv_len + j) * head_dim;
   }
@@ -54,16 +56,16 @@ struct Operands {
 /// Who may see whom: the rules of the problem, each of which a mistake may bend.
 struct Rules {
   bool causal = false;
-  std::int64_t causal_shift = 0;                    // causal: j ≤ p + causal_shift
-  std::optional<std::int64_t> absolute_offset;      // instead of every q_offset, for the causal rule and windows
+  std::int64_t causal_shift = 0;                // causal: j ≤ p + causal_shift
+  std::optional<std::int64_t> absolute_offset;  // instead of every q_offset, for the causal rule and windows
   std::optional<std::int64_t> window_left, window_right;
   bool kv_lens = true, segments = true, padding_segments = true;
-  bool pads_see_pads = false;                       // segment −1 as a segment like any other
+  bool pads_see_pads = false;  // segment −1 as a segment like any other
   enum class Mask : std::uint8_t { kAsGiven, kIgnored, kInverted } mask = Mask::kAsGiven;
-  bool all_inverted = false;                        // the complement of everything above
-  std::function<RowId(RowId)> mask_row;             // reads another row of the mask
-  std::optional<std::int64_t> mask_row_stride;      // reads mask and bias rows this far apart instead of kv_len
-  bool bias_hides = true;                           // bias −inf hides a key
+  bool all_inverted = false;                    // the complement of everything above
+  std::function<RowId(RowId)> mask_row;         // reads another row of the mask
+  std::optional<std::int64_t> mask_row_stride;  // reads mask and bias rows this far apart instead of kv_len
+  bool bias_hides = true;                       // bias −inf hides a key
 };
 
 class Evaluator;
@@ -75,16 +77,16 @@ struct RowState {
   const Evaluator* evaluator = nullptr;
   const Variant* variant = nullptr;
 
-  std::vector<double> dots;           // q·k
+  std::vector<double> dots;  // q·k
   std::vector<double> scores, capped, bias, masked, weights;
-  std::vector<char> visible;          // by every rule
-  std::vector<char> in_rules;         // by every rule but mask and bias
+  std::vector<char> visible;   // by every rule
+  std::vector<char> in_rules;  // by every rule but mask and bias
   std::int64_t num_visible = 0;
-  double sink = 0;                    // −inf: none
+  double sink = 0;  // −inf: none
   double lse = 0;
-  std::vector<double> context;        // [v_dim]
-  std::vector<double> magnitude;      // [v_dim] Σ |weight·v|: what rounding errors of the context are proportional to
-  std::int64_t max_dims = 1 << 30;    // only so many dimensions of the context, for a first look
+  std::vector<double> context;      // [v_dim]
+  std::vector<double> magnitude;    // [v_dim] Σ |weight·v|: what rounding errors of the context are proportional to
+  std::int64_t max_dims = 1 << 30;  // only so many dimensions of the context, for a first look
   // Over visible keys whose weight is not negligible: what rounding errors of the scores are proportional to.
   double largest_dot = 0;    // |scale|·‖q‖·max ‖k‖
   double largest_score = 0;  // max |masked score|
@@ -103,7 +105,12 @@ struct Variant {
   std::function<RowId(RowId)> output_row;   // the row whose results were written to where those of a row belong
   std::function<RowId(RowId)> context_row;  // the same for the context alone
   /// How heads, side by side, become one vector a token; looked at when that vector was observed.
-  enum class OutProjection : std::uint8_t { kAsGiven, kTransposed, kWithoutBias, kLeftOut } out_projection = OutProjection::kAsGiven;
+  enum class OutProjection : std::uint8_t {
+    kAsGiven,
+    kTransposed,
+    kWithoutBias,
+    kLeftOut
+  } out_projection = OutProjection::kAsGiven;
   /// Called for rows that see no key, after softmax.
   RowEdit empty_row;
   /// Of this variant alone: whole heads that some mistakes need, by (batch, head).
@@ -134,12 +141,16 @@ class Evaluator {
 
   std::int64_t QOffset(std::int64_t b) const { return problem_.QOffset(b); }
   std::int64_t KvLen(std::int64_t b) const { return problem_.KvLen(b); }
-  TokenPlace QueryPlace(std::int64_t b, std::int64_t i) const { return q_places_[static_cast<std::size_t>(b * problem_.q_len + i)]; }
-  TokenPlace KeyPlace(std::int64_t b, std::int64_t j) const { return k_places_[static_cast<std::size_t>(b * problem_.kv_len + j)]; }
+  TokenPlace QueryPlace(std::int64_t b, std::int64_t i) const {
+    return q_places_[static_cast<std::size_t>(b * problem_.q_len + i)];
+  }
+  TokenPlace KeyPlace(std::int64_t b, std::int64_t j) const {
+    return k_places_[static_cast<std::size_t>(b * problem_.kv_len + j)];
+  }
   double Slope(std::int64_t h) const;
 
   /// Steps as the contract has them, for edits that change their input.
-  static void MaskByRules(RowState& s);     // −inf where not visible
+  static void MaskByRules(RowState& s);  // −inf where not visible
   static void SoftmaxOverKeys(RowState& s);
   static void MultiplyByValues(RowState& s);
 

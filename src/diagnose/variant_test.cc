@@ -35,7 +35,9 @@ TEST(Variant, WithoutEditsIsTheReferencePath) {
       for (const double x : s.masked) size = std::isfinite(x) ? std::max(size, std::fabs(x)) : size;
       const auto expect = [&](const char* name, const Tensor& stage, const std::vector<double>& values) {
         const double* expected = stage.As<double>() + n * static_cast<std::int64_t>(values.size());
-        for (std::size_t j = 0; j < values.size(); ++j) ASSERT_TRUE(Same(values[j], expected[j], size)) << name << " of row " << n << ", column " << j << ": " << values[j] << ", expected " << expected[j];
+        for (std::size_t j = 0; j < values.size(); ++j)
+          ASSERT_TRUE(Same(values[j], expected[j], size))
+              << name << " of row " << n << ", column " << j << ": " << values[j] << ", expected " << expected[j];
       };
       expect("scores", stages.scores, s.scores);
       expect("capped", stages.capped, s.capped);

@@ -14,14 +14,18 @@ constexpr std::int64_t kStretches = 64;
 std::vector<std::int64_t> Sorted(const std::set<std::int64_t>& set) { return {set.begin(), set.end()}; }
 
 // "heads 4–7", "rows ≥ 1024"; empty when all of 0…count−1 are meant.
-std::string AxisText(const char* one, const char* many, const std::vector<std::int64_t>& wrong, const std::vector<std::int64_t>& compared) {
+std::string AxisText(const char* one, const char* many, const std::vector<std::int64_t>& wrong,
+                     const std::vector<std::int64_t>& compared) {
   if (wrong.size() == compared.size() || wrong.empty()) return {};
-  const std::size_t first = static_cast<std::size_t>(std::lower_bound(compared.begin(), compared.end(), wrong.front()) - compared.begin());
+  const std::size_t first =
+      static_cast<std::size_t>(std::lower_bound(compared.begin(), compared.end(), wrong.front()) - compared.begin());
   const bool is_end = compared.size() - first == wrong.size();  // every compared one from the first wrong one on
   if (is_end && wrong.size() > 2) return std::string(many) + " ≥ " + std::to_string(wrong.front());
-  if (wrong.size() > 2 && wrong.back() == compared[wrong.size() - 1] && wrong.front() == compared.front()) return std::string(many) + " ≤ " + std::to_string(wrong.back());
+  if (wrong.size() > 2 && wrong.back() == compared[wrong.size() - 1] && wrong.front() == compared.front())
+    return std::string(many) + " ≤ " + std::to_string(wrong.back());
   const std::string ranges = RangesText(wrong);
-  if (std::count(ranges.begin(), ranges.end(), ',') > 6) return std::to_string(wrong.size()) + " of " + std::to_string(compared.size()) + " " + many;
+  if (std::count(ranges.begin(), ranges.end(), ',') > 6)
+    return std::to_string(wrong.size()) + " of " + std::to_string(compared.size()) + " " + many;
   return std::string(wrong.size() == 1 ? one : many) + " " + ranges;
 }
 
@@ -40,8 +44,8 @@ std::vector<std::int64_t> WrongKeys(const Case& c) {
   RowState s;
   for (const RowId& row : c.wrong_rows()) {
     c.evaluator().Evaluate(unedited, row, &s);
-    const std::vector<double>& expected = over_keys->stage == Stage::kScores   ? s.scores
-                                          : over_keys->stage == Stage::kCapped ? s.capped
+    const std::vector<double>& expected = over_keys->stage == Stage::kScores    ? s.scores
+                                          : over_keys->stage == Stage::kCapped  ? s.capped
                                           : over_keys->stage == Stage::kWeights ? s.weights
                                                                                 : s.masked;
     double largest = 0;
@@ -77,7 +81,8 @@ std::string KeysText(const std::vector<std::int64_t>& keys, std::int64_t kv_len)
 
 std::string WithCommas(std::int64_t n) {
   std::string digits = std::to_string(n);
-  for (std::ptrdiff_t at = static_cast<std::ptrdiff_t>(digits.size()) - 3; at > 0; at -= 3) digits.insert(static_cast<std::size_t>(at), ",");
+  for (std::ptrdiff_t at = static_cast<std::ptrdiff_t>(digits.size()) - 3; at > 0; at -= 3)
+    digits.insert(static_cast<std::size_t>(at), ",");
   return digits;
 }
 
@@ -99,7 +104,8 @@ Difference FindDifference(const Case& c) {
   d.largest = total.largest;
   d.worst = total.cell;
   if (d.rows_wrong == 0) return d;
-  for (const std::string& part : {AxisText("only sequence", "only sequences", d.batches, Sorted(all_batches)), AxisText("only head", "only heads", d.heads, Sorted(all_heads)),
+  for (const std::string& part : {AxisText("only sequence", "only sequences", d.batches, Sorted(all_batches)),
+                                  AxisText("only head", "only heads", d.heads, Sorted(all_heads)),
                                   AxisText("row", "rows", d.rows, Sorted(all_rows)), KeysText(d.keys, c.problem().kv_len)}) {
     if (!part.empty()) d.text += (d.text.empty() ? "" : "; ") + part;
   }
@@ -110,7 +116,8 @@ Difference FindDifference(const Case& c) {
 std::vector<std::vector<double>> DrawPicture(const Case& c) {
   const Problem& p = c.problem();
   const std::int64_t stretches = std::min(kStretches, std::max<std::int64_t>(p.q_len, 1));
-  std::vector<std::vector<double>> picture(static_cast<std::size_t>(p.heads), std::vector<double>(static_cast<std::size_t>(stretches), 0));
+  std::vector<std::vector<double>> picture(static_cast<std::size_t>(p.heads),
+                                           std::vector<double>(static_cast<std::size_t>(stretches), 0));
   for (std::size_t r = 0; r < c.rows().size(); ++r) {
     const RowId row = c.rows()[r];
     double& cell = picture[static_cast<std::size_t>(row.h)][static_cast<std::size_t>(row.i * stretches / p.q_len)];

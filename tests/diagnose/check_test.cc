@@ -49,7 +49,9 @@ TEST(Check, RoundingIsNoDifference) {
 TEST(Check, SpeaksToPeople) {
   const Outcome outcome = Regard(std::string(kProblem) + "scale_missing.safetensors");
   EXPECT_EQ(outcome.status, 3);
-  for (const char* part : {"read as layer 3, batch 1, heads 12", "fault: scale missing (F01)", "change   multiply q·k by the scale", "over all 1,584 rows", "difference over bound, by head and query"}) {
+  for (const char* part :
+       {"read as layer 3, batch 1, heads 12", "fault: scale missing (F01)", "change   multiply q·k by the scale",
+        "over all 1,584 rows", "difference over bound, by head and query"}) {
     EXPECT_NE(outcome.out.find(part), std::string::npos) << part << "\nnot in\n" << outcome.out;
   }
 }

@@ -16,31 +16,37 @@ double Number(std::int64_t n) { return static_cast<double>(n); }
 
 void KeysForValues(const Case& c, Proposals& p) {
   if (c.problem().head_dim != c.problem().v_dim) return;
-  p.AddWithSlots(slot::kValues, [](Variant& v) {
-    v.product = [](RowState& s) {
-      const Operands& o = *s.variant->operands;
-      s.context.assign(static_cast<std::size_t>(o.v_dim), 0);
-      s.magnitude = s.context;
-      const double* k = o.K(s.id.b, o.k_head[static_cast<std::size_t>(s.id.h)], 0);
-      for (std::size_t j = 0; j < s.weights.size(); ++j, k += o.head_dim) {
-        if (s.weights[j] == 0) continue;
-        for (std::size_t d = 0; d < s.context.size(); ++d) s.context[d] += s.weights[j] * k[d], s.magnitude[d] += std::fabs(s.weights[j] * k[d]);
-      }
-    };
-  }, {{"values", 0, "k"}});
+  p.AddWithSlots(slot::kValues,
+                 [](Variant& v) {
+                   v.product = [](RowState& s) {
+                     const Operands& o = *s.variant->operands;
+                     s.context.assign(static_cast<std::size_t>(o.v_dim), 0);
+                     s.magnitude = s.context;
+                     const double* k = o.K(s.id.b, o.k_head[static_cast<std::size_t>(s.id.h)], 0);
+                     for (std::size_t j = 0; j < s.weights.size(); ++j, k += o.head_dim) {
+                       if (s.weights[j] == 0) continue;
+                       for (std::size_t d = 0; d < s.context.size(); ++d)
+                         s.context[d] += s.weights[j] * k[d], s.magnitude[d] += std::fabs(s.weights[j] * k[d]);
+                     }
+                   };
+                 },
+                 {{"values", 0, "k"}});
   if (c.problem().q_len != c.problem().kv_len) return;
-  p.AddWithSlots(slot::kValues, [](Variant& v) {
-    v.product = [](RowState& s) {
-      const Operands& o = *s.variant->operands;
-      s.context.assign(static_cast<std::size_t>(o.v_dim), 0);
-      s.magnitude = s.context;
-      for (std::size_t j = 0; j < s.weights.size(); ++j) {
-        if (s.weights[j] == 0) continue;
-        const double* q = o.Q(s.id.b, s.id.h, static_cast<std::int64_t>(j));
-        for (std::size_t d = 0; d < s.context.size(); ++d) s.context[d] += s.weights[j] * q[d], s.magnitude[d] += std::fabs(s.weights[j] * q[d]);
-      }
-    };
-  }, {{"values", 0, "q"}});
+  p.AddWithSlots(slot::kValues,
+                 [](Variant& v) {
+                   v.product = [](RowState& s) {
+                     const Operands& o = *s.variant->operands;
+                     s.context.assign(static_cast<std::size_t>(o.v_dim), 0);
+                     s.magnitude = s.context;
+                     for (std::size_t j = 0; j < s.weights.size(); ++j) {
+                       if (s.weights[j] == 0) continue;
+                       const double* q = o.Q(s.id.b, s.id.h, static_cast<std::int64_t>(j));
+                       for (std::size_t d = 0; d < s.context.size(); ++d)
+                         s.context[d] += s.weights[j] * q[d], s.magnitude[d] += std::fabs(s.weights[j] * q[d]);
+                     }
+                   };
+                 },
+                 {{"values", 0, "q"}});
 }
 
 // 0·NaN where a hidden slot holds a NaN or an infinity.
@@ -48,30 +54,38 @@ void NaNThroughHiddenSlots(const Case& c, Proposals& p) {
   const Operands& o = c.evaluator().operands();
   const auto is_finite = [](double x) { return std::isfinite(x); };
   if (!std::all_of(o.v->begin(), o.v->end(), is_finite)) {
-    p.AddWithSlots(slot::kValues, [](Variant& v) {
-      v.product = [](RowState& s) {
-        const std::vector<char> visible = s.visible;
-        std::fill(s.visible.begin(), s.visible.end(), 1);  // every value is multiplied, by 0 too
-        Evaluator::MultiplyByValues(s);
-        s.visible = visible;
-      };
-    }, {{"tensor", 0, "v"}}, -1);
+    p.AddWithSlots(
+        slot::kValues,
+        [](Variant& v) {
+          v.product = [](RowState& s) {
+            const std::vector<char> visible = s.visible;
+            std::fill(s.visible.begin(), s.visible.end(), 1);  // every value is multiplied, by 0 too
+            Evaluator::MultiplyByValues(s);
+            s.visible = visible;
+          };
+        },
+        {{"tensor", 0, "v"}}, -1);
   }
   if (!std::all_of(o.k->begin(), o.k->end(), is_finite)) {
-    p.AddWithSlots(slot::kMasking, [](Variant& v) {
-      v.masking = [](RowState& s) {
-        for (std::size_t j = 0; j < s.masked.size(); ++j) {
-          if (!s.visible[j]) s.masked[j] = std::isnan(s.masked[j]) || s.masked[j] == kInfinity ? kNaN : -kInfinity;
-        }
-      };
-    }, {{"tensor", 0, "k"}}, -1);
+    p.AddWithSlots(
+        slot::kMasking,
+        [](Variant& v) {
+          v.masking = [](RowState& s) {
+            for (std::size_t j = 0; j < s.masked.size(); ++j) {
+              if (!s.visible[j]) s.masked[j] = std::isnan(s.masked[j]) || s.masked[j] == kInfinity ? kNaN : -kInfinity;
+            }
+          };
+        },
+        {{"tensor", 0, "k"}}, -1);
   }
 }
 
 void NaNSwallowed(const Case& c, Proposals& p) {
   const Operands& o = c.evaluator().operands();
   const auto is_nan = [](double x) { return std::isnan(x); };
-  if (std::none_of(o.v->begin(), o.v->end(), is_nan) && std::none_of(o.k->begin(), o.k->end(), is_nan) && std::none_of(o.q->begin(), o.q->end(), is_nan)) return;
+  if (std::none_of(o.v->begin(), o.v->end(), is_nan) && std::none_of(o.k->begin(), o.k->end(), is_nan) &&
+      std::none_of(o.q->begin(), o.q->end(), is_nan))
+    return;
   p.AddWithSlots(slot::kValues, [](Variant& v) {
     v.product = [](RowState& s) {
       Evaluator::MultiplyByValues(s);
@@ -101,7 +115,8 @@ RowEdit MergedSoftmax(std::int64_t split, const std::function<double(double lse)
     const double a = exponent(lse[0]), b = exponent(lse[1]), largest = std::max(a, b);
     if (largest == -kInfinity) return;
     const double total = std::exp(a - largest) + std::exp(b - largest);
-    for (std::int64_t j = 0; j < n; ++j) s.weights[static_cast<std::size_t>(j)] *= std::exp((j < split ? a : b) - largest) / total;
+    for (std::int64_t j = 0; j < n; ++j)
+      s.weights[static_cast<std::size_t>(j)] *= std::exp((j < split ? a : b) - largest) / total;
   };
 }
 
@@ -115,14 +130,19 @@ std::vector<std::int64_t> Splits(const Case& c) {
 
 void LseBase(const Case& c, Proposals& p) {
   for (const std::int64_t split : Splits(c)) {
-    p.AddWithSlots(slot::kSoftmax, [split](Variant& v) { v.softmax = MergedSoftmax(split, [](double lse) { return lse * 1.4426950408889634; }); },
-                   {{"split", Number(split)}, {"lse", 0, "base 2 taken as base e"}}, 1);
-    p.AddWithSlots(slot::kSoftmax, [split](Variant& v) { v.softmax = MergedSoftmax(split, [](double lse) { return lse * 0.6931471805599453; }); },
-                   {{"split", Number(split)}, {"lse", 0, "base e taken as base 2"}}, 1);
+    p.AddWithSlots(
+        slot::kSoftmax,
+        [split](Variant& v) { v.softmax = MergedSoftmax(split, [](double lse) { return lse * 1.4426950408889634; }); },
+        {{"split", Number(split)}, {"lse", 0, "base 2 taken as base e"}}, 1);
+    p.AddWithSlots(
+        slot::kSoftmax,
+        [split](Variant& v) { v.softmax = MergedSoftmax(split, [](double lse) { return lse * 0.6931471805599453; }); },
+        {{"split", Number(split)}, {"lse", 0, "base e taken as base 2"}}, 1);
   }
   const double log2e = 1.4426950408889634;
   if (c.Find(Stage::kLse) == nullptr) return;
-  p.AddWithSlots(slot::kReweigh, [log2e](Variant& v) { v.reweigh = [log2e](RowState& s) { s.lse *= log2e; }; }, {{"returned_lse", 0, "base 2"}});
+  p.AddWithSlots(slot::kReweigh, [log2e](Variant& v) { v.reweigh = [log2e](RowState& s) { s.lse *= log2e; }; },
+                 {{"returned_lse", 0, "base 2"}});
 }
 
 RowEdit RepeatKeys(std::int64_t first, std::int64_t end) {
@@ -135,7 +155,9 @@ RowEdit RepeatKeys(std::int64_t first, std::int64_t end) {
 void ChunkTwice(const Case& c, Proposals& p) {
   const std::int64_t len = c.problem().kv_len;
   const auto add = [&](std::int64_t first, std::int64_t end) {
-    p.AddWithSlots(slot::kSoftmax, [first, end](Variant& v) { v.softmax = RepeatKeys(first, end); }, {{"first_key", Number(first)}, {"last_key", Number(end - 1)}}, 1);
+    p.AddWithSlots(
+        slot::kSoftmax, [first, end](Variant& v) { v.softmax = RepeatKeys(first, end); },
+        {{"first_key", Number(first)}, {"last_key", Number(end - 1)}}, 1);
   };
   for (const std::int64_t split : Splits(c)) add(0, split), add(split, len);
   for (std::int64_t size = len > 1024 ? 128 : 1; size < len; size *= 2) {
@@ -166,12 +188,23 @@ void CacheHole(const Case& c, Proposals& p) {
   }
   for (const std::int64_t shift : {1, -1, 2, -2}) {
     for (const int which : {3, 1, 2}) {  // both, k, v
-      p.AddWithSlots(slot::kOperands, [&c, shift, which, len](Variant& v) {
-        const auto from = [shift, len](RowSource::From tensor) -> RowMap {
-          return [=](std::int64_t b, std::int64_t head, std::int64_t t) { return RowSource{tensor, b, head, ((t - shift) % len + len) % len}; };
-        };
-        v.operands = GatherOperands(c, {}, (which & 1) != 0 ? from(RowSource::From::kK) : RowMap(), (which & 2) != 0 ? from(RowSource::From::kV) : RowMap());
-      }, {{"shift", Number(shift)}, {"tensor", 0, which == 3 ? "k and v" : which == 1 ? "k" : "v"}}, 1);
+      p.AddWithSlots(
+          slot::kOperands,
+          [&c, shift, which, len](Variant& v) {
+            const auto from = [shift, len](RowSource::From tensor) -> RowMap {
+              return [=](std::int64_t b, std::int64_t head, std::int64_t t) {
+                return RowSource{tensor, b, head, ((t - shift) % len + len) % len};
+              };
+            };
+            v.operands = GatherOperands(c, {}, (which & 1) != 0 ? from(RowSource::From::kK) : RowMap(),
+                                        (which & 2) != 0 ? from(RowSource::From::kV) : RowMap());
+          },
+          {{"shift", Number(shift)},
+           {"tensor", 0,
+            which == 3   ? "k and v"
+            : which == 1 ? "k"
+                         : "v"}},
+          1);
     }
   }
 }
@@ -231,21 +264,27 @@ void CacheScale(const Case& c, Proposals& p) {
     return !values.empty() && *most > 1.01 * *least;  // one factor for all is F05 or F08
   };
   if (const std::vector<double> k = factors(true); differ(k)) {
-    p.AddWithSlots(slot::kScore, [k, group](Variant& v) {
-      v.score = [k, group](RowState& s) {
-        for (double& score : s.scores) score *= k[static_cast<std::size_t>(s.id.h / group)];
-      };
-    }, {{"factor_of_k", 0, text(k)}}, 3);
+    p.AddWithSlots(
+        slot::kScore,
+        [k, group](Variant& v) {
+          v.score = [k, group](RowState& s) {
+            for (double& score : s.scores) score *= k[static_cast<std::size_t>(s.id.h / group)];
+          };
+        },
+        {{"factor_of_k", 0, text(k)}}, 3);
   }
   if (const std::vector<double> f = factors(false); differ(f)) {
-    p.AddWithSlots(slot::kValues, [f, group](Variant& v) {
-      v.product = [f, group](RowState& s) {
-        Evaluator::MultiplyByValues(s);
-        const double factor = f[static_cast<std::size_t>(s.id.h / group)];
-        for (double& value : s.context) value *= factor;
-        for (double& value : s.magnitude) value *= std::fabs(factor);
-      };
-    }, {{"factor_of_v", 0, text(f)}}, 3);
+    p.AddWithSlots(
+        slot::kValues,
+        [f, group](Variant& v) {
+          v.product = [f, group](RowState& s) {
+            Evaluator::MultiplyByValues(s);
+            const double factor = f[static_cast<std::size_t>(s.id.h / group)];
+            for (double& value : s.context) value *= factor;
+            for (double& value : s.magnitude) value *= std::fabs(factor);
+          };
+        },
+        {{"factor_of_v", 0, text(f)}}, 3);
   }
 }
 
@@ -256,7 +295,8 @@ void WeightsTransposed(const Case& c, Proposals& p) {
   p.AddWithSlots(slot::kValues, [](Variant& v) {
     v.product = [](RowState& s) {
       const std::int64_t n = static_cast<std::int64_t>(s.weights.size());
-      std::vector<double>& weights = (*s.variant->memo)[{-1 - s.id.b, s.id.h}];  // [q_len, kv_len]; negative: not a key of ColumnLse
+      std::vector<double>& weights =
+          (*s.variant->memo)[{-1 - s.id.b, s.id.h}];  // [q_len, kv_len]; negative: not a key of ColumnLse
       if (weights.empty()) {
         Variant without = *s.variant;
         without.product = [](RowState& row) { row.context.assign(1, 0), row.magnitude.assign(1, 0); };
@@ -269,7 +309,8 @@ void WeightsTransposed(const Case& c, Proposals& p) {
       }
       const std::vector<double> own = s.weights;
       const std::vector<char> visible = s.visible;
-      for (std::int64_t j = 0; j < n; ++j) s.weights[static_cast<std::size_t>(j)] = weights[static_cast<std::size_t>(j * n + s.id.i)];
+      for (std::int64_t j = 0; j < n; ++j)
+        s.weights[static_cast<std::size_t>(j)] = weights[static_cast<std::size_t>(j * n + s.id.i)];
       std::fill(s.visible.begin(), s.visible.end(), 0);
       Evaluator::MultiplyByValues(s);
       s.weights = own, s.visible = visible;
@@ -280,20 +321,26 @@ void WeightsTransposed(const Case& c, Proposals& p) {
 constexpr Fault kFaults[] = {
     {"F19", "k used as v", Stage::kContext, slot::kValues, "weights·k", "weights are right, the context lies in the span of k",
      "multiply the weights by v", KeysForValues},
-    {"F80", "NaN through hidden slots", Stage::kContext, slot::kValues, "NaN + (−inf), 0·NaN", "NaN although the weight is 0; clean after zeroing unused slots",
+    {"F80", "NaN through hidden slots", Stage::kContext, slot::kValues, "NaN + (−inf), 0·NaN",
+     "NaN although the weight is 0; clean after zeroing unused slots",
      "zero the unused part of the cache, or skip hidden slots instead of multiplying them by 0", NaNThroughHiddenSlots},
     {"F81", "NaN swallowed", Stage::kContext, slot::kValues, "NaN in, zeros out", "an input holds NaN, the output is finite",
      "let NaN propagate: compare with max so that NaN wins", NaNSwallowed},
-    {"F82", "lse in another base", Stage::kContext, slot::kSoftmax, "merging base-2 lse as base e", "lse in the ratio 1.4427; the error grows with the length of the prefix",
+    {"F82", "lse in another base", Stage::kContext, slot::kSoftmax, "merging base-2 lse as base e",
+     "lse in the ratio 1.4427; the error grows with the length of the prefix",
      "convert lse to natural log before merging (× ln 2)", LseBase},
-    {"F83", "chunk counted twice", Stage::kWeights, slot::kSoftmax, "replicated keys merged as distinct ones", "the weight of that chunk is doubled before normalising",
+    {"F83", "chunk counted twice", Stage::kWeights, slot::kSoftmax, "replicated keys merged as distinct ones",
+     "the weight of that chunk is doubled before normalising",
      "merge every key once: do not merge the replicated prefix on every rank", ChunkTwice},
-    {"F84", "hole or shift in the cache", Stage::kInputs, slot::kScore, "slot L+1 written, L read", "one column holds zeros or stale keys; prefill is exact",
+    {"F84", "hole or shift in the cache", Stage::kInputs, slot::kScore, "slot L+1 written, L read",
+     "one column holds zeros or stale keys; prefill is exact",
      "write the new key where the read expects it: check the length that both use", CacheHole},
-    {"F87", "scale of a quantised cache", Stage::kInputs, slot::kScore, "scale 1, 0, or along the wrong axis", "scores or context in a constant ratio per kv head",
-     "pass k_scale and v_scale per head as they were used to quantise", CacheScale},
-    {"F95", "weights transposed", Stage::kContext, slot::kValues, "weightsᵀ·v", "weights are right; the context is that of columns",
-     "context = weights·v: sum over keys, the last axis of the weights", WeightsTransposed, false, true},
+    {"F87", "scale of a quantised cache", Stage::kInputs, slot::kScore, "scale 1, 0, or along the wrong axis",
+     "scores or context in a constant ratio per kv head", "pass k_scale and v_scale per head as they were used to quantise",
+     CacheScale},
+    {"F95", "weights transposed", Stage::kContext, slot::kValues, "weightsᵀ·v",
+     "weights are right; the context is that of columns", "context = weights·v: sum over keys, the last axis of the weights",
+     WeightsTransposed, false, true},
 };
 
 }  // namespace

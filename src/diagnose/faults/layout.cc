@@ -31,7 +31,9 @@ RowMap ReadAsTokensFirst(From from, std::int64_t heads, std::int64_t len) {
 }
 
 std::function<void(Variant&)> UseRows(const Case& c, RowMap q, RowMap k, RowMap v) {
-  return [&c, q = std::move(q), k = std::move(k), v = std::move(v)](Variant& variant) { variant.operands = GatherOperands(c, q, k, v); };
+  return [&c, q = std::move(q), k = std::move(k), v = std::move(v)](Variant& variant) {
+    variant.operands = GatherOperands(c, q, k, v);
+  };
 }
 
 std::function<void(Variant&)> UseHeads(const Case& c, std::vector<std::int64_t> k_head, std::vector<std::int64_t> v_head) {
@@ -58,33 +60,41 @@ void MergeWithoutTranspose(const Case& c, Proposals& p) {
   const std::int64_t heads = x.heads, len = x.q_len, batch = x.batch;
   if (c.Find(Stage::kContext) == nullptr) return;
   if (heads > 1 && len > 1) {
-    p.Add([=](Variant& v) {
-      v.context_row = [=](RowId r) {
-        const std::int64_t n = r.i * heads + r.h;
-        return RowId{r.b, n / len, n % len};
-      };
-    }, {{"axes", 0, "heads and tokens"}});
-    p.Add([=](Variant& v) {
-      v.context_row = [=](RowId r) {
-        const std::int64_t n = r.h * len + r.i;
-        return RowId{r.b, n % heads, n / heads};
-      };
-    }, {{"axes", 0, "tokens and heads"}});
+    p.Add(
+        [=](Variant& v) {
+          v.context_row = [=](RowId r) {
+            const std::int64_t n = r.i * heads + r.h;
+            return RowId{r.b, n / len, n % len};
+          };
+        },
+        {{"axes", 0, "heads and tokens"}});
+    p.Add(
+        [=](Variant& v) {
+          v.context_row = [=](RowId r) {
+            const std::int64_t n = r.h * len + r.i;
+            return RowId{r.b, n % heads, n / heads};
+          };
+        },
+        {{"axes", 0, "tokens and heads"}});
   }
   if (batch > 1 && heads > 1) {
-    p.Add([=](Variant& v) {
-      v.context_row = [=](RowId r) {
-        const std::int64_t n = r.h * batch + r.b;  // the context as [heads, batch, …]
-        return RowId{n / heads, n % heads, r.i};
-      };
-    }, {{"axes", 0, "batch and heads"}});
+    p.Add(
+        [=](Variant& v) {
+          v.context_row = [=](RowId r) {
+            const std::int64_t n = r.h * batch + r.b;  // the context as [heads, batch, …]
+            return RowId{n / heads, n % heads, r.i};
+          };
+        },
+        {{"axes", 0, "batch and heads"}});
   }
 }
 
 // Attention along the batch axis: batch and sequence exchanged on the way in and out.
 void BatchAndSequenceSwapped(const Case& c, Proposals& p) {
   const Problem& x = c.problem();
-  if (x.batch == 1 || x.batch > x.kv_len || x.q_len != x.kv_len || x.mask.data != nullptr || x.bias.data != nullptr || x.kv_lens.data != nullptr || x.q_segments.data != nullptr) return;
+  if (x.batch == 1 || x.batch > x.kv_len || x.q_len != x.kv_len || x.mask.data != nullptr || x.bias.data != nullptr ||
+      x.kv_lens.data != nullptr || x.q_segments.data != nullptr)
+    return;
   const std::int64_t batch = x.batch;
   p.AddWithSlots(slot::kOperands | slot::kSoftmax | slot::kMasking | slot::kOutput, [batch](Variant& v) {
     v.masking = [batch](RowState& s) {
@@ -129,44 +139,55 @@ void StridesIgnored(const Case& c, Proposals& p) {
     p.Add(UseRows(c, ReadAsTokensFirst(From::kQ, x.heads, x.q_len), {}, {}), {{"tensor", 0, "q"}, {"written_as", 0, "bhsd"}}, 1);
   }
   if (x.kv_heads > 1) {
-    p.Add(UseRows(c, {}, ReadAsHeadsFirst(From::kK, x.kv_heads, x.kv_len), {}), {{"tensor", 0, "k"}, {"written_as", 0, "bshd"}}, 1);
-    p.Add(UseRows(c, {}, ReadAsTokensFirst(From::kK, x.kv_heads, x.kv_len), {}), {{"tensor", 0, "k"}, {"written_as", 0, "bhsd"}}, 1);
+    p.Add(UseRows(c, {}, ReadAsHeadsFirst(From::kK, x.kv_heads, x.kv_len), {}), {{"tensor", 0, "k"}, {"written_as", 0, "bshd"}},
+          1);
+    p.Add(UseRows(c, {}, ReadAsTokensFirst(From::kK, x.kv_heads, x.kv_len), {}), {{"tensor", 0, "k"}, {"written_as", 0, "bhsd"}},
+          1);
     p.Add(UseRows(c, {}, ReadAsHeadsFirst(From::kK, x.kv_heads, x.kv_len), ReadAsHeadsFirst(From::kV, x.kv_heads, x.kv_len)),
           {{"tensor", 0, "k and v"}, {"written_as", 0, "bshd"}}, 1);
   }
   // k stored as its transpose, [dim, tokens], and read as [tokens, dim].
   if (x.head_dim > 1) {
-    p.Add([&c](Variant& v) {
-      const Operands& o = c.evaluator().operands();
-      auto k = std::make_shared<std::vector<double>>(o.k->size());
-      const std::size_t plane = static_cast<std::size_t>(o.kv_len * o.head_dim);
-      for (std::size_t n = 0; n < k->size(); ++n) {
-        const std::int64_t in_plane = static_cast<std::int64_t>(n % plane);
-        (*k)[n] = (*o.k)[n / plane * plane + static_cast<std::size_t>(in_plane % o.kv_len * o.head_dim + in_plane / o.kv_len)];
-      }
-      v.operands = ReplaceOperands(c, {}, k, {});
-    }, {{"tensor", 0, "k"}, {"written_as", 0, "transposed, [dim, tokens]"}}, 1);
+    p.Add(
+        [&c](Variant& v) {
+          const Operands& o = c.evaluator().operands();
+          auto k = std::make_shared<std::vector<double>>(o.k->size());
+          const std::size_t plane = static_cast<std::size_t>(o.kv_len * o.head_dim);
+          for (std::size_t n = 0; n < k->size(); ++n) {
+            const std::int64_t in_plane = static_cast<std::int64_t>(n % plane);
+            (*k)[n] =
+                (*o.k)[n / plane * plane + static_cast<std::size_t>(in_plane % o.kv_len * o.head_dim + in_plane / o.kv_len)];
+          }
+          v.operands = ReplaceOperands(c, {}, k, {});
+        },
+        {{"tensor", 0, "k"}, {"written_as", 0, "transposed, [dim, tokens]"}}, 1);
   }
 }
 
 void KeyStridesForValues(const Case& c, Proposals& p) {
   const Problem& x = c.problem();
   if (x.kv_heads > 1) {
-    p.Add(UseRows(c, {}, {}, ReadAsTokensFirst(From::kV, x.kv_heads, x.kv_len)), {{"k_layout", 0, "bshd"}, {"v_layout", 0, "bhsd"}});
-    p.Add(UseRows(c, {}, {}, ReadAsHeadsFirst(From::kV, x.kv_heads, x.kv_len)), {{"k_layout", 0, "bhsd"}, {"v_layout", 0, "bshd"}});
+    p.Add(UseRows(c, {}, {}, ReadAsTokensFirst(From::kV, x.kv_heads, x.kv_len)),
+          {{"k_layout", 0, "bshd"}, {"v_layout", 0, "bhsd"}});
+    p.Add(UseRows(c, {}, {}, ReadAsHeadsFirst(From::kV, x.kv_heads, x.kv_len)),
+          {{"k_layout", 0, "bhsd"}, {"v_layout", 0, "bshd"}});
   }
   if (x.head_dim == x.v_dim) return;
   // Rows of v taken head_dim apart instead of v_dim.
-  p.Add([&c](Variant& v) {
-    const Operands& o = c.evaluator().operands();
-    auto values = std::make_shared<std::vector<double>>(o.v->size());
-    for (std::size_t n = 0; n < values->size(); ++n) {
-      const std::size_t row = n / static_cast<std::size_t>(o.v_dim), d = n % static_cast<std::size_t>(o.v_dim);
-      const std::size_t t = row % static_cast<std::size_t>(o.kv_len), plane = row / static_cast<std::size_t>(o.kv_len);
-      (*values)[n] = (*o.v)[(plane * static_cast<std::size_t>(o.kv_len * o.v_dim) + t * static_cast<std::size_t>(o.head_dim) + d) % o.v->size()];
-    }
-    v.operands = ReplaceOperands(c, {}, {}, values);
-  }, {{"row_stride", static_cast<double>(x.head_dim)}});
+  p.Add(
+      [&c](Variant& v) {
+        const Operands& o = c.evaluator().operands();
+        auto values = std::make_shared<std::vector<double>>(o.v->size());
+        for (std::size_t n = 0; n < values->size(); ++n) {
+          const std::size_t row = n / static_cast<std::size_t>(o.v_dim), d = n % static_cast<std::size_t>(o.v_dim);
+          const std::size_t t = row % static_cast<std::size_t>(o.kv_len), plane = row / static_cast<std::size_t>(o.kv_len);
+          (*values)[n] =
+              (*o.v)[(plane * static_cast<std::size_t>(o.kv_len * o.v_dim) + t * static_cast<std::size_t>(o.head_dim) + d) %
+                     o.v->size()];
+        }
+        v.operands = ReplaceOperands(c, {}, {}, values);
+      },
+      {{"row_stride", static_cast<double>(x.head_dim)}});
 }
 
 void HeadCollapse(const Case& c, Proposals& p) {
@@ -184,7 +205,12 @@ void HeadCollapse(const Case& c, Proposals& p) {
   if (x.heads == 1) return;
   p.Add([](Variant& v) { v.output_row = [](RowId r) { return RowId{r.b, 0, r.i}; }; }, {{"head", 0}, {"of", 0, "q, k and v"}});
   if (x.kv_heads == 1) return;
-  p.Add(UseRows(c, [](std::int64_t b, std::int64_t, std::int64_t t) { return RowSource{From::kQ, b, 0, t}; }, {}, {}), {{"head", 0}, {"of", 0, "q"}});
+  p.Add(UseRows(c,
+                [](std::int64_t b, std::int64_t, std::int64_t t) {
+                  return RowSource{From::kQ, b, 0, t};
+                },
+                {}, {}),
+        {{"head", 0}, {"of", 0, "q"}});
   std::vector<std::int64_t> shifted;
   for (std::int64_t h = 0; h < x.heads; ++h) shifted.push_back((h / x.group_size + 1) % x.kv_heads);
   p.Add(UseHeads(c, shifted, shifted), {{"of", 0, "the next kv head"}}, 1);
@@ -279,23 +305,27 @@ void GroupsRepeatTokens(const Case& c, Proposals& p) {
   p.Add(expanded(true), {{"kv_len", static_cast<double>(len)}});
   if (x.kv_heads > 1) return;
   // One kv head broadcasts over all heads, so the longer keys pass as they are.
-  p.Add([&c, group, len](Variant& v) {
-    const Operands& o = c.evaluator().operands();
-    auto longer = std::make_shared<Operands>(o);
-    longer->kv_len = len * group;
-    for (const bool keys : {true, false}) {
-      const std::vector<double>& from = keys ? *o.k : *o.v;
-      const std::size_t dim = static_cast<std::size_t>(keys ? o.head_dim : o.v_dim);
-      auto to = std::make_shared<std::vector<double>>();
-      for (std::size_t r = 0; r < from.size() / dim; ++r) {
-        for (std::int64_t copy = 0; copy < group; ++copy) to->insert(to->end(), from.begin() + static_cast<std::ptrdiff_t>(r * dim), from.begin() + static_cast<std::ptrdiff_t>((r + 1) * dim));
-      }
-      (keys ? longer->k : longer->v) = to;
-    }
-    longer->ComputeNorms();
-    longer->dots = nullptr;
-    v.operands = longer;
-  }, {{"kv_len", static_cast<double>(len * group)}});
+  p.Add(
+      [&c, group, len](Variant& v) {
+        const Operands& o = c.evaluator().operands();
+        auto longer = std::make_shared<Operands>(o);
+        longer->kv_len = len * group;
+        for (const bool keys : {true, false}) {
+          const std::vector<double>& from = keys ? *o.k : *o.v;
+          const std::size_t dim = static_cast<std::size_t>(keys ? o.head_dim : o.v_dim);
+          auto to = std::make_shared<std::vector<double>>();
+          for (std::size_t r = 0; r < from.size() / dim; ++r) {
+            for (std::int64_t copy = 0; copy < group; ++copy)
+              to->insert(to->end(), from.begin() + static_cast<std::ptrdiff_t>(r * dim),
+                         from.begin() + static_cast<std::ptrdiff_t>((r + 1) * dim));
+          }
+          (keys ? longer->k : longer->v) = to;
+        }
+        longer->ComputeNorms();
+        longer->dots = nullptr;
+        v.operands = longer;
+      },
+      {{"kv_len", static_cast<double>(len * group)}});
 }
 
 // q, k and v cut out of one fused tensor [tokens, …] in another order than it was written. Chunks are rows of one head.
@@ -323,15 +353,23 @@ void FusedOrder(const Case& c, Proposals& p) {
   const auto map = [](auto source, auto index, From from) -> RowMap {
     return [=](std::int64_t b, std::int64_t head, std::int64_t t) { return source(index(from, head), b, t); };
   };
-  p.Add(UseRows(c, map(in_blocks, index_by_group, From::kQ), map(in_blocks, index_by_group, From::kK), map(in_blocks, index_by_group, From::kV)),
+  p.Add(UseRows(c, map(in_blocks, index_by_group, From::kQ), map(in_blocks, index_by_group, From::kK),
+                map(in_blocks, index_by_group, From::kV)),
         {{"written_as", 0, "blocks [q | k | v]"}, {"read_as", 0, "per head [q k v]"}});
-  p.Add(UseRows(c, map(by_group, index_in_blocks, From::kQ), map(by_group, index_in_blocks, From::kK), map(by_group, index_in_blocks, From::kV)),
+  p.Add(UseRows(c, map(by_group, index_in_blocks, From::kQ), map(by_group, index_in_blocks, From::kK),
+                map(by_group, index_in_blocks, From::kV)),
         {{"written_as", 0, "per head [q k v]"}, {"read_as", 0, "blocks [q | k | v]"}});
   if (heads != kv_heads) return;
   // Blocks in another order.
-  const std::pair<const char*, std::array<From, 3>> orders[] = {{"k q v", {From::kK, From::kQ, From::kV}}, {"q v k", {From::kQ, From::kV, From::kK}}, {"v k q", {From::kV, From::kK, From::kQ}}, {"k v q", {From::kK, From::kV, From::kQ}}, {"v q k", {From::kV, From::kQ, From::kK}}};
+  const std::pair<const char*, std::array<From, 3>> orders[] = {{"k q v", {From::kK, From::kQ, From::kV}},
+                                                                {"q v k", {From::kQ, From::kV, From::kK}},
+                                                                {"v k q", {From::kV, From::kK, From::kQ}},
+                                                                {"k v q", {From::kK, From::kV, From::kQ}},
+                                                                {"v q k", {From::kV, From::kQ, From::kK}}};
   for (const auto& [name, order] : orders) {
-    const auto whole = [](From from) -> RowMap { return [from](std::int64_t b, std::int64_t head, std::int64_t t) { return RowSource{from, b, head, t}; }; };
+    const auto whole = [](From from) -> RowMap {
+      return [from](std::int64_t b, std::int64_t head, std::int64_t t) { return RowSource{from, b, head, t}; };
+    };
     p.Add(UseRows(c, whole(order[0]), whole(order[1]), whole(order[2])), {{"read_as", 0, name}});
   }
 }
@@ -409,27 +447,36 @@ void HeadsPermuted(const Case& c, Proposals& p) {
 }
 
 constexpr Fault kFaults[] = {
-    {"F10", "heads split by a view only", Stage::kInputs, slot::kOperands, "[tokens, heads·dim] read as [heads, tokens, dim]", "exact with one head; else wrong from the scores on, and head 0 mixes tokens",
+    {"F10", "heads split by a view only", Stage::kInputs, slot::kOperands, "[tokens, heads·dim] read as [heads, tokens, dim]",
+     "exact with one head; else wrong from the scores on, and head 0 mixes tokens",
      "view as [tokens, heads, dim] first, then transpose tokens and heads", SplitByView},
-    {"F11", "heads merged without a transpose", Stage::kContext, slot::kOutput, "[heads, tokens, v_dim] read as [tokens, heads·v_dim]", "every row of the context is right but stands elsewhere; exact with one token",
+    {"F11", "heads merged without a transpose", Stage::kContext, slot::kOutput,
+     "[heads, tokens, v_dim] read as [tokens, heads·v_dim]",
+     "every row of the context is right but stands elsewhere; exact with one token",
      "transpose heads and tokens (and make it contiguous) before merging heads", MergeWithoutTranspose},
-    {"F12", "batch and sequence swapped", Stage::kInputs, slot::kOperands, "attention along the batch axis", "with batch 1 the context is v; rows depend on other samples",
+    {"F12", "batch and sequence swapped", Stage::kInputs, slot::kOperands, "attention along the batch axis",
+     "with batch 1 the context is v; rows depend on other samples",
      "check whether the module expects [batch, tokens, …] or [tokens, batch, …] (batch_first)", BatchAndSequenceSwapped},
-    {"F13", "strides ignored", Stage::kInputs, slot::kOperands, "a view read as if it were contiguous", "right after copying the inputs to contiguous memory",
+    {"F13", "strides ignored", Stage::kInputs, slot::kOperands, "a view read as if it were contiguous",
+     "right after copying the inputs to contiguous memory",
      "honour the strides of the tensor, or copy it to contiguous memory first", StridesIgnored},
-    {"F14", "k's strides used for v", Stage::kInputs, slot::kOperands, "v read with the strides of k", "weights are right; wrong only when k and v differ in layout",
-     "pass v's own strides", KeyStridesForValues},
-    {"F15", "head index collapses", Stage::kInputs, slot::kOperands, "several heads read one head", "heads with different keys and values give related rows",
-     "check the head index and head stride of the operand named", HeadCollapse},
-    {"F16", "grouped heads tiled", Stage::kInputs, slot::kOperands, "kv head = h mod kv_heads", "permuting the query heads makes it match; one kv head, or as many as heads, hides it",
+    {"F14", "k's strides used for v", Stage::kInputs, slot::kOperands, "v read with the strides of k",
+     "weights are right; wrong only when k and v differ in layout", "pass v's own strides", KeyStridesForValues},
+    {"F15", "head index collapses", Stage::kInputs, slot::kOperands, "several heads read one head",
+     "heads with different keys and values give related rows", "check the head index and head stride of the operand named",
+     HeadCollapse},
+    {"F16", "grouped heads tiled", Stage::kInputs, slot::kOperands, "kv head = h mod kv_heads",
+     "permuting the query heads makes it match; one kv head, or as many as heads, hides it",
      "query head h reads kv head h / (heads/kv_heads): repeat_interleave, not repeat", GroupsTiled},
-    {"F17", "grouped heads repeated along tokens", Stage::kInputs, slot::kOperands, "k and v repeated along the token axis", "columns are duplicated",
-     "repeat along the head axis", GroupsRepeatTokens},
-    {"F18", "fused qkv split in another order", Stage::kInputs, slot::kOperands, "[q k v] in blocks against per head", "shapes agree; matches after splitting again; one head hides it",
+    {"F17", "grouped heads repeated along tokens", Stage::kInputs, slot::kOperands, "k and v repeated along the token axis",
+     "columns are duplicated", "repeat along the head axis", GroupsRepeatTokens},
+    {"F18", "fused qkv split in another order", Stage::kInputs, slot::kOperands, "[q k v] in blocks against per head",
+     "shapes agree; matches after splitting again; one head hides it",
      "split the fused projection in the order the checkpoint stores it", FusedOrder},
-    {"F94", "q and k swapped", Stage::kInputs, slot::kOperands, "softmax(k·qᵀ)", "scores are the transpose; symmetric inputs hide it",
-     "scores are q·kᵀ: rows are queries", QueriesAndKeysSwapped},
-    {"F99", "heads in another order", Stage::kContext, slot::kOutput, "context heads permuted", "each head matches another head's result",
+    {"F94", "q and k swapped", Stage::kInputs, slot::kOperands, "softmax(k·qᵀ)",
+     "scores are the transpose; symmetric inputs hide it", "scores are q·kᵀ: rows are queries", QueriesAndKeysSwapped},
+    {"F99", "heads in another order", Stage::kContext, slot::kOutput, "context heads permuted",
+     "each head matches another head's result",
      "keep the order of heads of the checkpoint; see the parameter for the order found", HeadsPermuted},
 };
 

@@ -62,8 +62,8 @@ using PositionOf = std::function<double(std::int64_t b, std::int64_t head, std::
 using Values = std::shared_ptr<const std::vector<double>>;
 
 // A copy of rows [batch, heads, len, dim], each rotated.
-Values Rotated(const std::vector<double>& rows, std::int64_t heads, std::int64_t len, std::int64_t dim, const PositionOf& position,
-               const Rotation& rotation, double sign) {
+Values Rotated(const std::vector<double>& rows, std::int64_t heads, std::int64_t len, std::int64_t dim,
+               const PositionOf& position, const Rotation& rotation, double sign) {
   auto rotated = std::make_shared<std::vector<double>>(rows);
   for (std::int64_t r = 0; r < static_cast<std::int64_t>(rows.size()) / dim; ++r) {
     Rotate(rotated->data() + r * dim, dim, sign * position(r / (heads * len), r / len % heads, r % len), rotation);
@@ -114,7 +114,8 @@ std::vector<Unrotated> FindRotations(const Case& c) {
     if (o.q->size() + o.k->size() > 4000000) return found;
     for (const Pairing pairing : {Pairing::kHalves, Pairing::kNeighbours}) {
       const Rotation rotation{pairing, 10000};
-      found.push_back({rotation, Rotated(*o.q, o.heads, o.q_len, o.head_dim, query, rotation, -1), Rotated(*o.k, o.kv_heads, o.kv_len, o.head_dim, key, rotation, -1)});
+      found.push_back({rotation, Rotated(*o.q, o.heads, o.q_len, o.head_dim, query, rotation, -1),
+                       Rotated(*o.k, o.kv_heads, o.kv_len, o.head_dim, key, rotation, -1)});
     }
     return found;
   }
@@ -132,7 +133,8 @@ std::vector<Unrotated> FindRotations(const Case& c) {
 }
 
 // Rotates both again: q by one position rule, k by another.
-std::function<void(Variant&)> RotateAgain(const Case& c, const Unrotated& from, const Rotation& rotation, const PositionOf& query, const PositionOf& key) {
+std::function<void(Variant&)> RotateAgain(const Case& c, const Unrotated& from, const Rotation& rotation, const PositionOf& query,
+                                          const PositionOf& key) {
   return [&c, from, rotation, query, key](Variant& v) {
     const Operands& o = c.evaluator().operands();
     v.operands = ReplaceOperands(c, Rotated(*from.q, o.heads, o.q_len, o.head_dim, query, rotation, 1),
@@ -152,7 +154,8 @@ int Complexity(const Case& c) { return c.given().q_pre_rope || c.given().k_pre_r
 void WrongPairing(const Case& c, Proposals& p) {
   for (const Unrotated& u : FindRotations(c)) {
     const Rotation other{u.rotation.pairing == Pairing::kHalves ? Pairing::kNeighbours : Pairing::kHalves, u.rotation.base};
-    p.Add(RotateAgain(c, u, other, RightQuery(c), RightKey(c)), {{"pairs", 0, NameOf(other.pairing)}, {"should_be", 0, NameOf(u.rotation.pairing)}}, Complexity(c));
+    p.Add(RotateAgain(c, u, other, RightQuery(c), RightKey(c)),
+          {{"pairs", 0, NameOf(other.pairing)}, {"should_be", 0, NameOf(u.rotation.pairing)}}, Complexity(c));
     for (const double base : {10000.0, 500000.0, 1000000.0}) {
       if (base == u.rotation.base) continue;
       p.Add(RotateAgain(c, u, {u.rotation.pairing, base}, RightQuery(c), RightKey(c)), {{"base", base}}, 1);
@@ -165,17 +168,19 @@ void WrongOutputOrder(const Case& c, Proposals& p) {
   const Operands& o = c.evaluator().operands();
   if (o.head_dim % 2 != 0 || o.head_dim == 2) return;
   for (const bool of_q : {true, false}) {
-    p.Add([&c, of_q](Variant& v) {
-      const Operands& original = c.evaluator().operands();
-      const std::vector<double>& from = of_q ? *original.q : *original.k;
-      auto to = std::make_shared<std::vector<double>>(from.size());
-      const std::size_t dim = static_cast<std::size_t>(original.head_dim);
-      for (std::size_t n = 0; n < from.size(); ++n) {
-        const std::size_t d = n % dim;
-        (*to)[n] = from[n - d + (d < dim / 2 ? 2 * d : 2 * (d - dim / 2) + 1)];
-      }
-      v.operands = of_q ? ReplaceOperands(c, to, {}, {}) : ReplaceOperands(c, {}, to, {});
-    }, {{"tensor", 0, of_q ? "q" : "k"}}, 1);
+    p.Add(
+        [&c, of_q](Variant& v) {
+          const Operands& original = c.evaluator().operands();
+          const std::vector<double>& from = of_q ? *original.q : *original.k;
+          auto to = std::make_shared<std::vector<double>>(from.size());
+          const std::size_t dim = static_cast<std::size_t>(original.head_dim);
+          for (std::size_t n = 0; n < from.size(); ++n) {
+            const std::size_t d = n % dim;
+            (*to)[n] = from[n - d + (d < dim / 2 ? 2 * d : 2 * (d - dim / 2) + 1)];
+          }
+          v.operands = of_q ? ReplaceOperands(c, to, {}, {}) : ReplaceOperands(c, {}, to, {});
+        },
+        {{"tensor", 0, of_q ? "q" : "k"}}, 1);
   }
 }
 
@@ -183,12 +188,17 @@ void WrongOffset(const Case& c, Proposals& p) {
   for (const Unrotated& u : FindRotations(c)) {
     const PositionOf query = RightQuery(c), key = RightKey(c);
     for (const double shift : {1.0, -1.0, 2.0, -2.0}) {
-      p.Add(RotateAgain(c, u, u.rotation, [query, shift](std::int64_t b, std::int64_t h, std::int64_t i) { return query(b, h, i) + shift; }, key),
+      p.Add(RotateAgain(
+                c, u, u.rotation,
+                [query, shift](std::int64_t b, std::int64_t h, std::int64_t i) { return query(b, h, i) + shift; }, key),
             {{"query_positions", shift, ""}}, Complexity(c));
     }
-    p.Add(RotateAgain(c, u, u.rotation, [](std::int64_t, std::int64_t, std::int64_t i) { return static_cast<double>(i); }, key),
+    p.Add(RotateAgain(
+              c, u, u.rotation, [](std::int64_t, std::int64_t, std::int64_t i) { return static_cast<double>(i); }, key),
           {{"query_positions", 0, "start at 0"}}, Complexity(c));
-    p.Add(RotateAgain(c, u, u.rotation, [](std::int64_t, std::int64_t, std::int64_t) { return 0.0; }, key), {{"query_positions", 0, "all 0"}}, Complexity(c));
+    p.Add(RotateAgain(
+              c, u, u.rotation, [](std::int64_t, std::int64_t, std::int64_t) { return 0.0; }, key),
+          {{"query_positions", 0, "all 0"}}, Complexity(c));
   }
 }
 
@@ -196,13 +206,16 @@ void RowPositionsIgnored(const Case& c, Proposals& p) {
   if (!c.given().positions) return;
   for (const Unrotated& u : FindRotations(c)) {
     const std::int64_t shift = c.problem().kv_len - c.problem().q_len;
-    const PositionOf slot_of_query = [shift](std::int64_t, std::int64_t, std::int64_t i) { return static_cast<double>(i + shift); };
+    const PositionOf slot_of_query = [shift](std::int64_t, std::int64_t, std::int64_t i) {
+      return static_cast<double>(i + shift);
+    };
     const PositionOf slot = [](std::int64_t, std::int64_t, std::int64_t t) { return static_cast<double>(t); };
     p.Add(RotateAgain(c, u, u.rotation, slot_of_query, slot), {{"positions", 0, "slots"}});
     if (c.problem().batch == 1) continue;
     const PositionOf query = RightQuery(c), key = RightKey(c);
-    p.Add(RotateAgain(c, u, u.rotation, [query](std::int64_t, std::int64_t h, std::int64_t i) { return query(0, h, i); },
-                      [key](std::int64_t, std::int64_t h, std::int64_t j) { return key(0, h, j); }),
+    p.Add(RotateAgain(
+              c, u, u.rotation, [query](std::int64_t, std::int64_t h, std::int64_t i) { return query(0, h, i); },
+              [key](std::int64_t, std::int64_t h, std::int64_t j) { return key(0, h, j); }),
           {{"positions", 0, "of the first sequence"}});
   }
 }
@@ -234,7 +247,8 @@ std::function<void(Variant&)> UseSlopes(std::function<double(const RowState&)> s
           const double added = LoadDouble(p.bias.data, p.bias.dtype, p.bias.Offset(s.id.b, s.id.h, s.id.i, key));
           if (std::isfinite(added)) s.masked[j] += added;
         }
-        const std::int64_t distance = e.QueryPlace(s.id.b, s.id.i).position + e.QOffset(s.id.b) - e.KeyPlace(s.id.b, key).position;
+        const std::int64_t distance =
+            e.QueryPlace(s.id.b, s.id.i).position + e.QOffset(s.id.b) - e.KeyPlace(s.id.b, key).position;
         s.masked[j] -= m * std::fabs(static_cast<double>(distance));
       }
     };
@@ -245,36 +259,46 @@ void WrongSlopes(const Case& c, Proposals& p) {
   if (c.problem().alibi_slopes.data == nullptr) return;
   const std::int64_t heads = c.problem().heads;
   const double h = static_cast<double>(heads);
-  p.Add(UseSlopes([h](const RowState& s) { return std::pow(2.0, -8.0 * static_cast<double>(s.id.h) / h); }), {{"slopes", 0, "2^(−8h/heads): exponent one too small"}});
-  p.Add(UseSlopes([h](const RowState& s) { return s.evaluator->Slope(s.id.h) * std::pow(2.0, 8.0 / h); }), {{"slopes", 0, "those of the next head: exponent one too small"}});
-  p.Add(UseSlopes([h](const RowState& s) { return s.evaluator->Slope(s.id.h) * std::pow(2.0, -8.0 / h); }), {{"slopes", 0, "exponent one too large"}});
-  p.Add(UseSlopes([h](const RowState& s) { return std::pow(2.0, -8.0 * static_cast<double>(s.id.h + 1) / h); }), {{"slopes", 0, "geometric over all heads"}});
-  p.Add(UseSlopes([heads](const RowState& s) { return UsualSlope(s.id.h, heads); }), {{"slopes", 0, "those for the power of two, then every second"}});
+  p.Add(UseSlopes([h](const RowState& s) { return std::pow(2.0, -8.0 * static_cast<double>(s.id.h) / h); }),
+        {{"slopes", 0, "2^(−8h/heads): exponent one too small"}});
+  p.Add(UseSlopes([h](const RowState& s) { return s.evaluator->Slope(s.id.h) * std::pow(2.0, 8.0 / h); }),
+        {{"slopes", 0, "those of the next head: exponent one too small"}});
+  p.Add(UseSlopes([h](const RowState& s) { return s.evaluator->Slope(s.id.h) * std::pow(2.0, -8.0 / h); }),
+        {{"slopes", 0, "exponent one too large"}});
+  p.Add(UseSlopes([h](const RowState& s) { return std::pow(2.0, -8.0 * static_cast<double>(s.id.h + 1) / h); }),
+        {{"slopes", 0, "geometric over all heads"}});
+  p.Add(UseSlopes([heads](const RowState& s) { return UsualSlope(s.id.h, heads); }),
+        {{"slopes", 0, "those for the power of two, then every second"}});
   p.Add(UseSlopes([](const RowState&) { return 0.0; }), {{"slopes", 0, "0: not applied"}});
   p.Add(UseSlopes([](const RowState& s) { return -s.evaluator->Slope(s.id.h); }), {{"slopes", 0, "of the wrong sign"}});
   p.Add(UseSlopes([](const RowState& s) { return s.evaluator->Slope(0); }), {{"slopes", 0, "that of head 0 for all"}});
-  p.Add([](Variant& v) {
-    UseSlopes([](const RowState& s) { return s.evaluator->Slope(s.id.h) * s.variant->scale; })(v);
-  }, {{"slopes", 0, "times the scale"}});
-  p.AddFamily([](Variant& v, double factor) { UseSlopes([factor](const RowState& s) { return factor * s.evaluator->Slope(s.id.h); })(v); },
-              LogSpaced(1.0 / 64, 64, 13), [](double factor) -> std::vector<ExplanationParam> {
+  p.Add([](Variant& v) { UseSlopes([](const RowState& s) { return s.evaluator->Slope(s.id.h) * s.variant->scale; })(v); },
+        {{"slopes", 0, "times the scale"}});
+  p.AddFamily([](Variant& v,
+                 double factor) { UseSlopes([factor](const RowState& s) { return factor * s.evaluator->Slope(s.id.h); })(v); },
+              LogSpaced(1.0 / 64, 64, 13),
+              [](double factor) -> std::vector<ExplanationParam> {
                 if (std::fabs(factor - 1) < 1e-4) return {};
                 return {{"factor", factor}};
               });
 }
 
 constexpr Fault kFaults[] = {
-    {"F25", "rotary pairs", Stage::kInputs, slot::kOperands, "pairs (i, i+d/2) against (2i, 2i+1), or another base", "scores right where positions agree, wrong elsewhere; matches after permuting dimensions",
+    {"F25", "rotary pairs", Stage::kInputs, slot::kOperands, "pairs (i, i+d/2) against (2i, 2i+1), or another base",
+     "scores right where positions agree, wrong elsewhere; matches after permuting dimensions",
      "use the pairing and base that the checkpoint's q and k were stored for", WrongPairing},
-    {"F26", "rotary output order", Stage::kInputs, slot::kOperands, "rotated first halves of all pairs, then second halves", "at position 0 the rotated tensor is not its input",
-     "write each rotated pair back where it came from", WrongOutputOrder},
-    {"F27", "rotary offset", Stage::kInputs, slot::kOperands, "positions off by one, or counted from 0 in decode", "prefill exact, decode off",
+    {"F26", "rotary output order", Stage::kInputs, slot::kOperands, "rotated first halves of all pairs, then second halves",
+     "at position 0 the rotated tensor is not its input", "write each rotated pair back where it came from", WrongOutputOrder},
+    {"F27", "rotary offset", Stage::kInputs, slot::kOperands, "positions off by one, or counted from 0 in decode",
+     "prefill exact, decode off",
      "the position of a query is the number of tokens before it: its index plus the length of the cache", WrongOffset},
-    {"F28", "rotary ignores positions of rows", Stage::kInputs, slot::kOperands, "one vector of positions for a padded batch", "the longest sequence is right, padded ones are wrong",
-     "pass positions per sequence", RowPositionsIgnored},
-    {"F29", "rotary along heads", Stage::kInputs, slot::kOperands, "rotation index = head", "with one token, heads differ in rotation",
-     "rotate by the token's position: check the axis order before the rotation", HeadAsPosition},
-    {"F30", "ALiBi slopes", Stage::kMaskedScores, slot::kBias, "other slopes", "head 0 has slope 1 instead of ½, or heads beyond a power of two are off",
+    {"F28", "rotary ignores positions of rows", Stage::kInputs, slot::kOperands, "one vector of positions for a padded batch",
+     "the longest sequence is right, padded ones are wrong", "pass positions per sequence", RowPositionsIgnored},
+    {"F29", "rotary along heads", Stage::kInputs, slot::kOperands, "rotation index = head",
+     "with one token, heads differ in rotation", "rotate by the token's position: check the axis order before the rotation",
+     HeadAsPosition},
+    {"F30", "ALiBi slopes", Stage::kMaskedScores, slot::kBias, "other slopes",
+     "head 0 has slope 1 instead of ½, or heads beyond a power of two are off",
      "2^(−8(h+1)/H) for H a power of two; else those of the power below, then every second of the next", WrongSlopes},
 };
 

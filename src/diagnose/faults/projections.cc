@@ -32,7 +32,8 @@ std::shared_ptr<const std::vector<double>> Project(const Case& c, const Matrix& 
       const double* from = x.data() + (b * tokens + t) * in_dim;
       for (std::int64_t o = 0; o < out; ++o) {
         double sum = bias[static_cast<std::size_t>(o)];
-        for (std::int64_t d = 0; d < in_dim; ++d) sum += from[d] * w[static_cast<std::size_t>(transposed ? d * out + o : o * in_dim + d)];
+        for (std::int64_t d = 0; d < in_dim; ++d)
+          sum += from[d] * w[static_cast<std::size_t>(transposed ? d * out + o : o * in_dim + d)];
         (*rows)[static_cast<std::size_t>(((b * m.heads + o / m.dim) * tokens + t) * m.dim + o % m.dim)] = sum;
       }
     }
@@ -43,7 +44,9 @@ std::shared_ptr<const std::vector<double>> Project(const Case& c, const Matrix& 
 std::vector<Matrix> Matrices(const Case& c) {
   const Projections& p = c.given().projections;
   const Problem& x = c.problem();
-  return {{"query", p.w_query, p.b_query, x.heads, x.head_dim}, {"key", p.w_key, p.b_key, x.kv_heads, x.head_dim}, {"value", p.w_value, p.b_value, x.kv_heads, x.v_dim}};
+  return {{"query", p.w_query, p.b_query, x.heads, x.head_dim},
+          {"key", p.w_key, p.b_key, x.kv_heads, x.head_dim},
+          {"value", p.w_value, p.b_value, x.kv_heads, x.v_dim}};
 }
 
 // One of q, k, v, or all three, projected in another way.
@@ -60,10 +63,14 @@ void Propose(const Case& c, Proposals& p, bool transposed, bool with_bias, const
       names += (names.empty() ? "" : ", ") + std::string(matrices[n].name);
     }
     if (!all) continue;
-    p.Add([&c, matrices, subset, transposed, with_bias](Variant& v) {
-      const auto part = [&](unsigned n) { return (subset >> n & 1) != 0 ? Project(c, matrices[n], transposed, with_bias) : nullptr; };
-      v.operands = ReplaceOperands(c, part(0), part(1), part(2));
-    }, {{"of", 0, names}}, (subset & (subset - 1)) == 0 || subset == 7 ? 0 : 1);
+    p.Add(
+        [&c, matrices, subset, transposed, with_bias](Variant& v) {
+          const auto part = [&](unsigned n) {
+            return (subset >> n & 1) != 0 ? Project(c, matrices[n], transposed, with_bias) : nullptr;
+          };
+          v.operands = ReplaceOperands(c, part(0), part(1), part(2));
+        },
+        {{"of", 0, names}}, (subset & (subset - 1)) == 0 || subset == 7 ? 0 : 1);
   }
 }
 
@@ -75,7 +82,8 @@ void ChangeOutProjection(Proposals& p, Variant::OutProjection how) {
 bool ObservesProjected(const Case& c) { return c.Find(Stage::kProjected) != nullptr && !c.w_out().empty(); }
 
 void MatrixTransposed(const Case& c, Proposals& p) {
-  if (ObservesProjected(c) && c.w_out().size() == c.b_out().size() * c.b_out().size()) ChangeOutProjection(p, Variant::OutProjection::kTransposed);
+  if (ObservesProjected(c) && c.w_out().size() == c.b_out().size() * c.b_out().size())
+    ChangeOutProjection(p, Variant::OutProjection::kTransposed);
   Propose(c, p, true, true, [](const Matrix& m) { return m.weight.dim(0) == m.weight.dim(1); });
 }
 
@@ -85,42 +93,47 @@ void BiasLeftOut(const Case& c, Proposals& p) {
 }
 
 void OutProjectionSide(const Case& c, Proposals& p) {
-  if (ObservesProjected(c)) p.Add([](Variant& v) { v.out_projection = Variant::OutProjection::kLeftOut; }, {{"observed", 0, "before w_out"}});
+  if (ObservesProjected(c))
+    p.Add([](Variant& v) { v.out_projection = Variant::OutProjection::kLeftOut; }, {{"observed", 0, "before w_out"}});
   const std::int64_t dim = c.problem().v_dim, in_dim = c.problem().heads * dim;
   if (c.Find(Stage::kContext) == nullptr || static_cast<std::int64_t>(c.w_out().size()) != in_dim * in_dim) return;
   // The observed context is the projected one, cut into heads.
-  p.AddWithSlots(slot::kValues | slot::kOutput, [&c, dim, in_dim](Variant& v) {
-    v.product = [&c, dim, in_dim](RowState& s) {
-      Variant inner = *s.variant;
-      inner.product = nullptr;
-      std::vector<double> merged, magnitude;
-      RowState head;
-      for (std::int64_t h = 0; h < c.problem().heads; ++h) {
-        s.evaluator->Evaluate(inner, {s.id.b, h, s.id.i}, &head);
-        merged.insert(merged.end(), head.context.begin(), head.context.end());
-        magnitude.insert(magnitude.end(), head.magnitude.begin(), head.magnitude.end());
-      }
-      s.context.assign(static_cast<std::size_t>(dim), 0);
-      s.magnitude = s.context;
-      for (std::int64_t d = 0; d < dim; ++d) {
-        const std::int64_t out = s.id.h * dim + d;
-        s.context[static_cast<std::size_t>(d)] = c.b_out()[static_cast<std::size_t>(out)];
-        for (std::int64_t n = 0; n < in_dim; ++n) {
-          const double w = c.w_out()[static_cast<std::size_t>(out * in_dim + n)];
-          s.context[static_cast<std::size_t>(d)] += w * merged[static_cast<std::size_t>(n)];
-          s.magnitude[static_cast<std::size_t>(d)] += std::fabs(w) * magnitude[static_cast<std::size_t>(n)];
-        }
-      }
-    };
-  }, {{"observed", 0, "after w_out"}});
+  p.AddWithSlots(slot::kValues | slot::kOutput,
+                 [&c, dim, in_dim](Variant& v) {
+                   v.product = [&c, dim, in_dim](RowState& s) {
+                     Variant inner = *s.variant;
+                     inner.product = nullptr;
+                     std::vector<double> merged, magnitude;
+                     RowState head;
+                     for (std::int64_t h = 0; h < c.problem().heads; ++h) {
+                       s.evaluator->Evaluate(inner, {s.id.b, h, s.id.i}, &head);
+                       merged.insert(merged.end(), head.context.begin(), head.context.end());
+                       magnitude.insert(magnitude.end(), head.magnitude.begin(), head.magnitude.end());
+                     }
+                     s.context.assign(static_cast<std::size_t>(dim), 0);
+                     s.magnitude = s.context;
+                     for (std::int64_t d = 0; d < dim; ++d) {
+                       const std::int64_t out = s.id.h * dim + d;
+                       s.context[static_cast<std::size_t>(d)] = c.b_out()[static_cast<std::size_t>(out)];
+                       for (std::int64_t n = 0; n < in_dim; ++n) {
+                         const double w = c.w_out()[static_cast<std::size_t>(out * in_dim + n)];
+                         s.context[static_cast<std::size_t>(d)] += w * merged[static_cast<std::size_t>(n)];
+                         s.magnitude[static_cast<std::size_t>(d)] += std::fabs(w) * magnitude[static_cast<std::size_t>(n)];
+                       }
+                     }
+                   };
+                 },
+                 {{"observed", 0, "after w_out"}});
 }
 
 constexpr Fault kFaults[] = {
-    {"F96", "projection transposed", Stage::kInputs, slot::kOperands, "x·w for x·wᵀ", "shapes agree only because the matrix is square; matches after transposing it",
+    {"F96", "projection transposed", Stage::kInputs, slot::kOperands, "x·w for x·wᵀ",
+     "shapes agree only because the matrix is square; matches after transposing it",
      "matrices here are [out, in]; GPT-2 and many courses store [in, out]: transpose them once", MatrixTransposed},
-    {"F97", "projection bias left out", Stage::kInputs, slot::kOperands, "x·wᵀ without + b", "the difference of q, k or v is one vector, the same for all tokens",
-     "add the bias", BiasLeftOut},
-    {"F98", "output projection", Stage::kProjected, slot::kOutput, "the context before w_out for the one after it, or the reverse", "observed equals the merged heads, not their projection",
+    {"F97", "projection bias left out", Stage::kInputs, slot::kOperands, "x·wᵀ without + b",
+     "the difference of q, k or v is one vector, the same for all tokens", "add the bias", BiasLeftOut},
+    {"F98", "output projection", Stage::kProjected, slot::kOutput,
+     "the context before w_out for the one after it, or the reverse", "observed equals the merged heads, not their projection",
      "apply w_out after merging the heads, and compare on the same side of it", OutProjectionSide},
 };
 

@@ -32,13 +32,20 @@ void ScaleInverted(const Case& c, Proposals& p) {
 // 1/√d′ for sizes that lie around; the rest is F05's solver.
 void WrongSize(const Case& c, Proposals& p) {
   const Problem& problem = c.problem();
-  const std::pair<const char*, std::int64_t> sizes[] = {
-      {"heads·head_dim", problem.heads * problem.head_dim}, {"kv_heads·head_dim", problem.kv_heads * problem.head_dim},
-      {"heads", problem.heads}, {"v_dim", problem.v_dim}, {"head_dim padded to 8", (problem.head_dim + 7) / 8 * 8},
-      {"head_dim padded to 16", (problem.head_dim + 15) / 16 * 16}, {"head_dim padded to 32", (problem.head_dim + 31) / 32 * 32},
-      {"head_dim padded to 64", (problem.head_dim + 63) / 64 * 64}, {"head_dim padded to 128", (problem.head_dim + 127) / 128 * 128},
-      {"head_dim padded to 256", (problem.head_dim + 255) / 256 * 256}, {"head_dim/2", problem.head_dim / 2},
-      {"2·head_dim", 2 * problem.head_dim}, {"q_len", problem.q_len}, {"kv_len", problem.kv_len}};
+  const std::pair<const char*, std::int64_t> sizes[] = {{"heads·head_dim", problem.heads * problem.head_dim},
+                                                        {"kv_heads·head_dim", problem.kv_heads * problem.head_dim},
+                                                        {"heads", problem.heads},
+                                                        {"v_dim", problem.v_dim},
+                                                        {"head_dim padded to 8", (problem.head_dim + 7) / 8 * 8},
+                                                        {"head_dim padded to 16", (problem.head_dim + 15) / 16 * 16},
+                                                        {"head_dim padded to 32", (problem.head_dim + 31) / 32 * 32},
+                                                        {"head_dim padded to 64", (problem.head_dim + 63) / 64 * 64},
+                                                        {"head_dim padded to 128", (problem.head_dim + 127) / 128 * 128},
+                                                        {"head_dim padded to 256", (problem.head_dim + 255) / 256 * 256},
+                                                        {"head_dim/2", problem.head_dim / 2},
+                                                        {"2·head_dim", 2 * problem.head_dim},
+                                                        {"q_len", problem.q_len},
+                                                        {"kv_len", problem.kv_len}};
   std::set<std::int64_t> tried = {1};  // 1/√1 is F01
   for (const auto& [name, size] : sizes) {
     if (size < 1 || Same(Scale(c), 1 / std::sqrt(Size(size))) || !tried.insert(size).second) continue;
@@ -121,22 +128,26 @@ void ValueScale(const Case& c, Proposals& p) {
 }
 
 constexpr Fault kFaults[] = {
-    {"F01", "scale missing", Stage::kScores, slot::kScale, "softmax(q·kᵀ)", "scores are 1/scale times too large everywhere; entropies too low",
+    {"F01", "scale missing", Stage::kScores, slot::kScale, "softmax(q·kᵀ)",
+     "scores are 1/scale times too large everywhere; entropies too low",
      "multiply q·k by the scale (1/√head_dim by default) before the softmax", ScaleMissing},
     {"F02", "scale applied twice", Stage::kScores, slot::kScale, "softmax(scale²·q·kᵀ)", "scores are `scale` times too small",
      "scale once: either q before the product or the scores after it", ScaleTwice},
-    {"F03", "scale inverted", Stage::kScores, slot::kScale, "softmax(q·kᵀ / scale)", "scores are 1/scale² times too large; rows are one-hot",
-     "multiply by 1/√head_dim, or divide by √head_dim", ScaleInverted},
-    {"F04", "scale from the wrong size", Stage::kScores, slot::kScale, "softmax(q·kᵀ / √size)", "scores in a constant ratio r; the size used is head_dim/r²",
+    {"F03", "scale inverted", Stage::kScores, slot::kScale, "softmax(q·kᵀ / scale)",
+     "scores are 1/scale² times too large; rows are one-hot", "multiply by 1/√head_dim, or divide by √head_dim", ScaleInverted},
+    {"F04", "scale from the wrong size", Stage::kScores, slot::kScale, "softmax(q·kᵀ / √size)",
+     "scores in a constant ratio r; the size used is head_dim/r²",
      "take the scale from the size of one head, not padded, not of all heads", WrongSize},
-    {"F05", "scale is another constant", Stage::kScores, slot::kScale, "softmax(constant·q·kᵀ)", "scores in a constant ratio; with 0 every row is uniform",
+    {"F05", "scale is another constant", Stage::kScores, slot::kScale, "softmax(constant·q·kᵀ)",
+     "scores in a constant ratio; with 0 every row is uniform",
      "pass the scale to the kernel; if the model was trained with this one, state it with --scale", LiteralScale},
-    {"F06", "scale compounds from block to block", Stage::kScores, slot::kScore, "scale·factor^block·q·kᵀ", "the first block of keys is right, the error grows with the block",
+    {"F06", "scale compounds from block to block", Stage::kScores, slot::kScore, "scale·factor^block·q·kᵀ",
+     "the first block of keys is right, the error grows with the block",
      "scale inside the loop from the unscaled value; do not assign back to the scale", ScaleCompounds},
-    {"F07", "scale after the softmax", Stage::kScores, slot::kScale | slot::kReweigh, "softmax(q·kᵀ)·scale", "every row of the weights sums to the scale",
-     "scale the scores, before the softmax", ScaleAfterSoftmax},
-    {"F08", "factor on the values", Stage::kContext, slot::kValues, "factor·weights·v", "weights are right, the context is off by one constant ratio",
-     "apply the model's factor on v exactly once", ValueScale},
+    {"F07", "scale after the softmax", Stage::kScores, slot::kScale | slot::kReweigh, "softmax(q·kᵀ)·scale",
+     "every row of the weights sums to the scale", "scale the scores, before the softmax", ScaleAfterSoftmax},
+    {"F08", "factor on the values", Stage::kContext, slot::kValues, "factor·weights·v",
+     "weights are right, the context is off by one constant ratio", "apply the model's factor on v exactly once", ValueScale},
 };
 
 }  // namespace

@@ -10,7 +10,8 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-constexpr double kExpOverflowF32 = 88.72283, kExpUnderflowF32 = -103.97208, kExpOverflowF16 = 11.0898664, kExpUnderflowF16 = -17.3286795;
+constexpr double kExpOverflowF32 = 88.72283, kExpUnderflowF32 = -103.97208, kExpOverflowF16 = 11.0898664,
+                 kExpUnderflowF16 = -17.3286795;
 
 double Number(std::int64_t n) { return static_cast<double>(n); }
 
@@ -31,8 +32,10 @@ const std::vector<double>& ColumnLse(RowState& s) {
     for (std::size_t j = 0; j < n; ++j) {
       const double x = row.masked[j];
       if (x == -kInfinity) continue;
-      if (x > largest[j]) sum[j] = sum[j] * std::exp(largest[j] - x) + 1, largest[j] = x;
-      else sum[j] += std::exp(x - largest[j]);
+      if (x > largest[j])
+        sum[j] = sum[j] * std::exp(largest[j] - x) + 1, largest[j] = x;
+      else
+        sum[j] += std::exp(x - largest[j]);
     }
   }
   lse.resize(n);
@@ -57,14 +60,16 @@ void SoftmaxOverQueries(const Case& c, Proposals& p) {
 
 void SoftmaxOverOne(const Case&, Proposals& p) {
   for (const bool hidden_too : {false, true}) {
-    p.Add([hidden_too](Variant& v) {
-      v.softmax = [hidden_too](RowState& s) {
-        s.weights.assign(s.masked.size(), 1);
-        for (std::size_t j = 0; j < s.masked.size(); ++j) {
-          if (s.masked[j] == -kInfinity && !hidden_too) s.weights[j] = 0;
-        }
-      };
-    }, hidden_too ? std::vector<ExplanationParam>{{"hidden_keys", 0, "counted too"}} : std::vector<ExplanationParam>{});
+    p.Add(
+        [hidden_too](Variant& v) {
+          v.softmax = [hidden_too](RowState& s) {
+            s.weights.assign(s.masked.size(), 1);
+            for (std::size_t j = 0; j < s.masked.size(); ++j) {
+              if (s.masked[j] == -kInfinity && !hidden_too) s.weights[j] = 0;
+            }
+          };
+        },
+        hidden_too ? std::vector<ExplanationParam>{{"hidden_keys", 0, "counted too"}} : std::vector<ExplanationParam>{});
   }
 }
 
@@ -94,50 +99,61 @@ void SoftmaxOverHeads(const Case& c, Proposals& p) {
 
 void SoftmaxTwice(const Case&, Proposals& p) {
   for (const bool hidden_too : {true, false}) {
-    p.Add([hidden_too](Variant& v) {
-      v.softmax = [hidden_too](RowState& s) {
-        Evaluator::SoftmaxOverKeys(s);
-        const double lse = s.lse;
-        s.masked = s.weights;
-        for (std::size_t j = 0; j < s.masked.size(); ++j) {
-          if (!hidden_too && !s.visible[j]) s.masked[j] = -kInfinity;
-        }
-        Evaluator::SoftmaxOverKeys(s);
-        s.lse = lse;
-      };
-    }, {{"second_over", 0, hidden_too ? "all keys" : "visible keys"}});
+    p.Add(
+        [hidden_too](Variant& v) {
+          v.softmax = [hidden_too](RowState& s) {
+            Evaluator::SoftmaxOverKeys(s);
+            const double lse = s.lse;
+            s.masked = s.weights;
+            for (std::size_t j = 0; j < s.masked.size(); ++j) {
+              if (!hidden_too && !s.visible[j]) s.masked[j] = -kInfinity;
+            }
+            Evaluator::SoftmaxOverKeys(s);
+            s.lse = lse;
+          };
+        },
+        {{"second_over", 0, hidden_too ? "all keys" : "visible keys"}});
   }
 }
 
 void NotNormalised(const Case&, Proposals& p) {
-  p.Add([](Variant& v) {
-    v.softmax = [](RowState& s) {
-      s.weights.resize(s.masked.size());
-      for (std::size_t j = 0; j < s.masked.size(); ++j) s.weights[j] = std::exp(s.masked[j]);
-    };
-  }, {{"weights", 0, "exp(scores)"}});
-  p.Add([](Variant& v) {
-    v.softmax = [](RowState& s) {
-      double largest = -kInfinity;
-      for (const double x : s.masked) largest = std::max(largest, x);
-      s.weights.resize(s.masked.size());
-      for (std::size_t j = 0; j < s.masked.size(); ++j) s.weights[j] = s.masked[j] == -kInfinity ? 0 : std::exp(s.masked[j] - largest);
-    };
-  }, {{"weights", 0, "exp(scores − max)"}});
-  p.Add([](Variant& v) {
-    v.softmax = [](RowState& s) {
-      s.weights = s.masked;
-      for (double& w : s.weights) w = w == -kInfinity ? 0 : w;
-    };
-  }, {{"weights", 0, "the scores themselves"}});
-  p.Add([](Variant& v) {
-    v.softmax = [](RowState& s) {
-      s.weights = s.masked;
-      double sum = 0;
-      for (double& w : s.weights) w = w == -kInfinity ? 0 : w, sum += w;
-      for (double& w : s.weights) w /= sum;
-    };
-  }, {{"weights", 0, "scores / Σ scores"}}, 1);
+  p.Add(
+      [](Variant& v) {
+        v.softmax = [](RowState& s) {
+          s.weights.resize(s.masked.size());
+          for (std::size_t j = 0; j < s.masked.size(); ++j) s.weights[j] = std::exp(s.masked[j]);
+        };
+      },
+      {{"weights", 0, "exp(scores)"}});
+  p.Add(
+      [](Variant& v) {
+        v.softmax = [](RowState& s) {
+          double largest = -kInfinity;
+          for (const double x : s.masked) largest = std::max(largest, x);
+          s.weights.resize(s.masked.size());
+          for (std::size_t j = 0; j < s.masked.size(); ++j)
+            s.weights[j] = s.masked[j] == -kInfinity ? 0 : std::exp(s.masked[j] - largest);
+        };
+      },
+      {{"weights", 0, "exp(scores − max)"}});
+  p.Add(
+      [](Variant& v) {
+        v.softmax = [](RowState& s) {
+          s.weights = s.masked;
+          for (double& w : s.weights) w = w == -kInfinity ? 0 : w;
+        };
+      },
+      {{"weights", 0, "the scores themselves"}});
+  p.Add(
+      [](Variant& v) {
+        v.softmax = [](RowState& s) {
+          s.weights = s.masked;
+          double sum = 0;
+          for (double& w : s.weights) w = w == -kInfinity ? 0 : w, sum += w;
+          for (double& w : s.weights) w /= sum;
+        };
+      },
+      {{"weights", 0, "scores / Σ scores"}}, 1);
 }
 
 // exp(score − subtracted) in a type that ends at exp(overflow), its sum in one that ends at exp(sum_overflow).
@@ -168,14 +184,16 @@ constexpr ExpType kExpTypes[] = {{"f32", kExpOverflowF32, kExpUnderflowF32, kExp
 
 void NoMaximum(const Case&, Proposals& p) {
   for (const ExpType& type : kExpTypes) {
-    p.Add([type](Variant& v) { v.softmax = SoftmaxWithout(0, type.overflow, type.underflow, type.sum_overflow); }, {{"type", 0, type.name}});
+    p.Add([type](Variant& v) { v.softmax = SoftmaxWithout(0, type.overflow, type.underflow, type.sum_overflow); },
+          {{"type", 0, type.name}});
   }
 }
 
 void ConstantForMaximum(const Case&, Proposals& p) {
   for (const double constant : {10.0, 5.0, 20.0, 50.0, 100.0, -10.0}) {
     for (const ExpType& type : kExpTypes) {
-      p.Add([constant, type](Variant& v) { v.softmax = SoftmaxWithout(constant, type.overflow, type.underflow, type.sum_overflow); },
+      p.Add([constant,
+             type](Variant& v) { v.softmax = SoftmaxWithout(constant, type.overflow, type.underflow, type.sum_overflow); },
             {{"subtracted", constant}, {"type", 0, type.name}}, constant == 10 ? 0 : 1);
     }
   }
@@ -184,23 +202,25 @@ void ConstantForMaximum(const Case&, Proposals& p) {
 void MaximumStart(const Case&, Proposals& p) {
   for (const double start : {0.0, -10.0, -100.0, -1000.0, -10000.0}) {
     for (const bool nan : {false, true}) {
-      p.Add([start, nan](Variant& v) {
-        v.softmax = [start, nan](RowState& s) {
-          Evaluator::SoftmaxOverKeys(s);
-          double largest = -kInfinity;
-          for (const double x : s.masked) largest = std::max(largest, x);
-          if (s.num_visible == 0 || !(largest < start)) return;
-          double sum = 0;
-          for (std::size_t j = 0; j < s.masked.size(); ++j) {
-            const double x = s.masked[j] - start;
-            // f32 keeps fewer bits below 2⁻¹²⁶; that shows as rounding.
-            s.weights[j] = x < kExpUnderflowF32 ? 0 : static_cast<double>(static_cast<float>(std::exp(x)));
-            sum += s.weights[j];
-          }
-          for (double& w : s.weights) w = sum > 0 ? w / sum : nan ? kNaN : 0;
-          s.lse = sum > 0 ? s.lse : nan ? kNaN : -kInfinity;
-        };
-      }, {{"start", start}, {"lost_rows", 0, nan ? "NaN" : "0"}}, start == 0 ? 0 : 1);
+      p.Add(
+          [start, nan](Variant& v) {
+            v.softmax = [start, nan](RowState& s) {
+              Evaluator::SoftmaxOverKeys(s);
+              double largest = -kInfinity;
+              for (const double x : s.masked) largest = std::max(largest, x);
+              if (s.num_visible == 0 || !(largest < start)) return;
+              double sum = 0;
+              for (std::size_t j = 0; j < s.masked.size(); ++j) {
+                const double x = s.masked[j] - start;
+                // f32 keeps fewer bits below 2⁻¹²⁶; that shows as rounding.
+                s.weights[j] = x < kExpUnderflowF32 ? 0 : static_cast<double>(static_cast<float>(std::exp(x)));
+                sum += s.weights[j];
+              }
+              for (double& w : s.weights) w = sum > 0 ? w / sum : nan ? kNaN : 0;
+              s.lse = sum > 0 ? s.lse : nan ? kNaN : -kInfinity;
+            };
+          },
+          {{"start", start}, {"lost_rows", 0, nan ? "NaN" : "0"}}, start == 0 ? 0 : 1);
     }
   }
 }
@@ -240,9 +260,13 @@ RowEdit BlockwiseSoftmax(std::int64_t block, Rescale fault) {
 
 void StaleAccumulator(const Case& c, Proposals& p) {
   for (const std::int64_t block : BlockSizes(c.problem().kv_len)) {
-    const std::pair<const char*, Rescale> faults[] = {{"accumulator", Rescale::kAccumulatorStale}, {"accumulator and sum", Rescale::kNothing}, {"sum", Rescale::kSumStale}, {"maximum, taken per block", Rescale::kPerBlock}};
+    const std::pair<const char*, Rescale> faults[] = {{"accumulator", Rescale::kAccumulatorStale},
+                                                      {"accumulator and sum", Rescale::kNothing},
+                                                      {"sum", Rescale::kSumStale},
+                                                      {"maximum, taken per block", Rescale::kPerBlock}};
     for (const auto& [name, fault] : faults) {
-      p.Add([block, fault = fault](Variant& v) { v.softmax = BlockwiseSoftmax(block, fault); }, {{"block", Number(block)}, {"not_carried", 0, name}}, 1);
+      p.Add([block, fault = fault](Variant& v) { v.softmax = BlockwiseSoftmax(block, fault); },
+            {{"block", Number(block)}, {"not_carried", 0, name}}, 1);
     }
   }
 }
@@ -259,27 +283,33 @@ void TailOfLastBlock(const Case& c, Proposals& p) {
   for (std::int64_t padded = 1; padded <= 255; ++padded) {
     std::vector<ExplanationParam> params = {{"padded_keys", Number(padded)}};
     if (const std::string block = BlocksWithTail(len, padded); !block.empty()) params.push_back({"block", std::stod(block)});
-    p.AddWithSlots(slot::kSink, [padded](Variant& v) {
-      v.sink = [padded](const RowState& s) {
-        const double more = std::log(Number(padded));  // that many keys with score 0 and value 0
-        if (s.sink == -kInfinity) return more;
-        const double largest = std::max(s.sink, more);
-        return largest + std::log(std::exp(s.sink - largest) + std::exp(more - largest));
-      };
-    }, params, 1);
+    p.AddWithSlots(
+        slot::kSink,
+        [padded](Variant& v) {
+          v.sink = [padded](const RowState& s) {
+            const double more = std::log(Number(padded));  // that many keys with score 0 and value 0
+            if (s.sink == -kInfinity) return more;
+            const double largest = std::max(s.sink, more);
+            return largest + std::log(std::exp(s.sink - largest) + std::exp(more - largest));
+          };
+        },
+        params, 1);
   }
   for (const std::int64_t block : {2, 4, 8, 16, 32, 64, 128, 256}) {
     const std::int64_t tail = len % block;
     if (tail == 0 || tail == len) continue;
-    p.AddWithSlots(slot::kMasking, [tail](Variant& v) {
-      v.masking = [tail](RowState& s) {
-        for (std::size_t j = s.masked.size() - static_cast<std::size_t>(tail); j < s.masked.size(); ++j) {
-          s.num_visible -= s.visible[j];
-          s.visible[j] = 0;
-        }
-        Evaluator::MaskByRules(s);
-      };
-    }, {{"dropped_keys", Number(tail)}, {"block", Number(block)}}, 1);
+    p.AddWithSlots(
+        slot::kMasking,
+        [tail](Variant& v) {
+          v.masking = [tail](RowState& s) {
+            for (std::size_t j = s.masked.size() - static_cast<std::size_t>(tail); j < s.masked.size(); ++j) {
+              s.num_visible -= s.visible[j];
+              s.visible[j] = 0;
+            }
+            Evaluator::MaskByRules(s);
+          };
+        },
+        {{"dropped_keys", Number(tail)}, {"block", Number(block)}}, 1);
   }
 }
 
@@ -289,15 +319,17 @@ void CapAfterMask(const Case& c, Proposals& p) {
   const double cap = static_cast<double>(c.problem().soft_cap);
   if (cap <= 0) return;
   for (const bool bias_inside : {true, false}) {
-    p.Add([cap, bias_inside](Variant& v) {
-      v.masking = [cap, bias_inside](RowState& s) {
-        for (std::size_t j = 0; j < s.masked.size(); ++j) {
-          const double added = s.bias.empty() || !bias_inside ? 0 : s.bias[j];
-          if (bias_inside) s.masked[j] = cap * std::tanh((s.scores[j] + added) / cap);
-          if (!s.visible[j]) s.masked[j] = -cap;
-        }
-      };
-    }, {}, bias_inside ? 0 : 1);
+    p.Add(
+        [cap, bias_inside](Variant& v) {
+          v.masking = [cap, bias_inside](RowState& s) {
+            for (std::size_t j = 0; j < s.masked.size(); ++j) {
+              const double added = s.bias.empty() || !bias_inside ? 0 : s.bias[j];
+              if (bias_inside) s.masked[j] = cap * std::tanh((s.scores[j] + added) / cap);
+              if (!s.visible[j]) s.masked[j] = -cap;
+            }
+          };
+        },
+        {}, bias_inside ? 0 : 1);
   }
 }
 
@@ -305,33 +337,42 @@ void WrongCap(const Case& c, Proposals& p) {
   const double cap = static_cast<double>(c.problem().soft_cap);
   if (cap > 0) {
     p.Add([](Variant& v) { v.soft_cap = 0; }, {{"cap", 0, "missing"}});
-    p.Add([cap](Variant& v) {
-      v.cap = [cap](RowState& s) {
-        for (double& x : s.capped) x *= std::tanh(x / cap);
-      };
-    }, {{"formula", 0, "scores·tanh(scores/cap)"}});
+    p.Add(
+        [cap](Variant& v) {
+          v.cap = [cap](RowState& s) {
+            for (double& x : s.capped) x *= std::tanh(x / cap);
+          };
+        },
+        {{"formula", 0, "scores·tanh(scores/cap)"}});
     if (cap != 1) {
-      p.Add([cap](Variant& v) {
-        v.cap = [cap](RowState& s) {
-          for (double& x : s.capped) x = std::tanh(x / cap);
-        };
-      }, {{"formula", 0, "tanh(scores/cap)"}});
+      p.Add(
+          [cap](Variant& v) {
+            v.cap = [cap](RowState& s) {
+              for (double& x : s.capped) x = std::tanh(x / cap);
+            };
+          },
+          {{"formula", 0, "tanh(scores/cap)"}});
     }
-    p.Add([cap](Variant& v) {
-      v.cap = [cap](RowState& s) {
-        for (double& x : s.capped) x = std::clamp(x, -cap, cap);
-      };
-    }, {{"formula", 0, "clamp(scores, ±cap)"}}, 1);  // in f16 the tanh of large scores is a clamp
-    p.Add([cap](Variant& v) {  // cap before the scale
-      v.cap = [cap](RowState& s) {
-        for (std::size_t j = 0; j < s.capped.size(); ++j) s.capped[j] = s.variant->scale * cap * std::tanh(s.dots[j] / cap);
-      };
-    }, {{"formula", 0, "cap before the scale"}});
+    p.Add(
+        [cap](Variant& v) {
+          v.cap = [cap](RowState& s) {
+            for (double& x : s.capped) x = std::clamp(x, -cap, cap);
+          };
+        },
+        {{"formula", 0, "clamp(scores, ±cap)"}}, 1);  // in f16 the tanh of large scores is a clamp
+    p.Add(
+        [cap](Variant& v) {  // cap before the scale
+          v.cap = [cap](RowState& s) {
+            for (std::size_t j = 0; j < s.capped.size(); ++j) s.capped[j] = s.variant->scale * cap * std::tanh(s.dots[j] / cap);
+          };
+        },
+        {{"formula", 0, "cap before the scale"}});
   }
-  p.AddFamily([](Variant& v, double other) { v.soft_cap = other; }, LogSpaced(0.5, 128, 17), [cap](double other) -> std::vector<ExplanationParam> {
-    if (std::fabs(other - cap) < 1e-4 * other || other > 1000) return {};
-    return {{"cap", other}};
-  });
+  p.AddFamily([](Variant& v, double other) { v.soft_cap = other; }, LogSpaced(0.5, 128, 17),
+              [cap](double other) -> std::vector<ExplanationParam> {
+                if (std::fabs(other - cap) < 1e-4 * other || other > 1000) return {};
+                return {{"cap", other}};
+              });
 }
 
 void WrongSink(const Case& c, Proposals& p) {
@@ -340,16 +381,23 @@ void WrongSink(const Case& c, Proposals& p) {
   p.Add([](Variant& v) { v.sink = [](const RowState&) { return -kInfinity; }; }, {{"sink", 0, "missing"}});
   p.Add([log2](Variant& v) { v.sink = [log2](const RowState& s) { return s.sink + log2; }; }, {{"sink", 0, "counted twice"}});
   p.Add([](Variant& v) { v.sink = [](const RowState& s) { return s.sink * s.variant->scale; }; }, {{"sink", 0, "scaled"}});
-  p.Add([](Variant& v) { v.sink = [](const RowState& s) { return s.sink / s.variant->scale; }; }, {{"sink", 0, "divided by the scale"}});
+  p.Add([](Variant& v) { v.sink = [](const RowState& s) { return s.sink / s.variant->scale; }; },
+        {{"sink", 0, "divided by the scale"}});
   p.Add([log2](Variant& v) { v.sink = [log2](const RowState& s) { return s.sink * log2; }; }, {{"sink", 0, "in base 2"}});
   p.Add([log2](Variant& v) { v.sink = [log2](const RowState& s) { return s.sink / log2; }; }, {{"sink", 0, "times log2 e"}});
-  p.Add([](Variant& v) { v.sink = [](const RowState& s) { return s.sink == -kInfinity ? s.sink : std::log(std::max(s.sink, 1e-300)); }; }, {{"sink", 0, "its value added without exp"}}, 1);
-  p.Add([](Variant& v) {
-    v.sink = [](const RowState& s) {
-      const View4& sinks = s.evaluator->problem().sinks;
-      return LoadDouble(sinks.data, sinks.dtype, sinks.Offset(0, 0, 0, 0));
-    };
-  }, {{"sink", 0, "that of head 0"}}, 1);
+  p.Add(
+      [](Variant& v) {
+        v.sink = [](const RowState& s) { return s.sink == -kInfinity ? s.sink : std::log(std::max(s.sink, 1e-300)); };
+      },
+      {{"sink", 0, "its value added without exp"}}, 1);
+  p.Add(
+      [](Variant& v) {
+        v.sink = [](const RowState& s) {
+          const View4& sinks = s.evaluator->problem().sinks;
+          return LoadDouble(sinks.data, sinks.dtype, sinks.Offset(0, 0, 0, 0));
+        };
+      },
+      {{"sink", 0, "that of head 0"}}, 1);
 }
 
 // ----------------------------------------------------------------------------------------------------------- low precision
@@ -366,31 +414,39 @@ void OverflowBeforeScale(const Case& c, Proposals& p) {
 }
 
 constexpr Fault kFaults[] = {
-    {"F60", "softmax over queries", Stage::kWeights, slot::kSoftmax, "columns normalised", "columns of the weights sum to 1, rows do not",
-     "softmax over keys: the last axis of [.., queries, keys]", SoftmaxOverQueries, false, true},
-    {"F61", "softmax over an axis of length 1", Stage::kWeights, slot::kSoftmax, "exp/exp = 1", "all weights are 1; the context is the sum of v",
-     "softmax over keys: check the axis after the last reshape", SoftmaxOverOne},
-    {"F62", "softmax joint over heads", Stage::kWeights, slot::kSoftmax, "heads and keys normalised together", "row sums below 1; all heads together sum to 1",
-     "softmax over keys only: do not flatten heads into the axis", SoftmaxOverHeads},
-    {"F63", "softmax twice", Stage::kWeights, slot::kSoftmax, "softmax(softmax(scores))", "weights squeezed into a ratio of at most e",
-     "pass scores, not weights, to the function that applies softmax", SoftmaxTwice},
-    {"F64", "not normalised", Stage::kWeights, slot::kSoftmax, "exp(scores), or the scores themselves", "row sums are arbitrary, or weights negative",
-     "divide by the row's sum of exponentials", NotNormalised},
-    {"F65", "no maximum subtracted", Stage::kWeights, slot::kSoftmax, "exp(scores) / Σ exp(scores)", "NaN where a score exceeds 88 (f32) or 11 (f16)",
-     "subtract the row's maximum before exp", NoMaximum},
-    {"F66", "a constant instead of the maximum", Stage::kWeights, slot::kSoftmax, "exp(scores − constant)", "NaN only in rows with large scores",
-     "subtract the row's own maximum", ConstantForMaximum},
-    {"F67", "running maximum starts too high", Stage::kWeights, slot::kSoftmax, "maximum starts at 0 or a finite number", "rows whose scores all lie far below it become 0 or NaN",
-     "start the running maximum at −inf", MaximumStart},
-    {"F68", "blocks not rescaled", Stage::kWeights, slot::kSoftmax, "old blocks keep their old maximum", "exact for one block, or when maxima fall",
-     "when the maximum rises, multiply sum and accumulator by exp(old − new)", StaleAccumulator},
-    {"F69", "tail of the last block", Stage::kWeights, slot::kSoftmax, "padded keys of the last block scored 0, or the tail dropped", "exact when kv_len is a multiple of the block; with v = 1 the context is below 1",
-     "mask the tail: keys ≥ kv_len get −inf", TailOfLastBlock},
-    {"F70", "soft cap after the mask", Stage::kCapped, slot::kMasking, "cap·tanh((scores + mask)/cap)", "dropped keys keep exp(−cap)",
-     "cap first, then mask", CapAfterMask},
+    {"F60", "softmax over queries", Stage::kWeights, slot::kSoftmax, "columns normalised",
+     "columns of the weights sum to 1, rows do not", "softmax over keys: the last axis of [.., queries, keys]",
+     SoftmaxOverQueries, false, true},
+    {"F61", "softmax over an axis of length 1", Stage::kWeights, slot::kSoftmax, "exp/exp = 1",
+     "all weights are 1; the context is the sum of v", "softmax over keys: check the axis after the last reshape",
+     SoftmaxOverOne},
+    {"F62", "softmax joint over heads", Stage::kWeights, slot::kSoftmax, "heads and keys normalised together",
+     "row sums below 1; all heads together sum to 1", "softmax over keys only: do not flatten heads into the axis",
+     SoftmaxOverHeads},
+    {"F63", "softmax twice", Stage::kWeights, slot::kSoftmax, "softmax(softmax(scores))",
+     "weights squeezed into a ratio of at most e", "pass scores, not weights, to the function that applies softmax",
+     SoftmaxTwice},
+    {"F64", "not normalised", Stage::kWeights, slot::kSoftmax, "exp(scores), or the scores themselves",
+     "row sums are arbitrary, or weights negative", "divide by the row's sum of exponentials", NotNormalised},
+    {"F65", "no maximum subtracted", Stage::kWeights, slot::kSoftmax, "exp(scores) / Σ exp(scores)",
+     "NaN where a score exceeds 88 (f32) or 11 (f16)", "subtract the row's maximum before exp", NoMaximum},
+    {"F66", "a constant instead of the maximum", Stage::kWeights, slot::kSoftmax, "exp(scores − constant)",
+     "NaN only in rows with large scores", "subtract the row's own maximum", ConstantForMaximum},
+    {"F67", "running maximum starts too high", Stage::kWeights, slot::kSoftmax, "maximum starts at 0 or a finite number",
+     "rows whose scores all lie far below it become 0 or NaN", "start the running maximum at −inf", MaximumStart},
+    {"F68", "blocks not rescaled", Stage::kWeights, slot::kSoftmax, "old blocks keep their old maximum",
+     "exact for one block, or when maxima fall", "when the maximum rises, multiply sum and accumulator by exp(old − new)",
+     StaleAccumulator},
+    {"F69", "tail of the last block", Stage::kWeights, slot::kSoftmax,
+     "padded keys of the last block scored 0, or the tail dropped",
+     "exact when kv_len is a multiple of the block; with v = 1 the context is below 1", "mask the tail: keys ≥ kv_len get −inf",
+     TailOfLastBlock},
+    {"F70", "soft cap after the mask", Stage::kCapped, slot::kMasking, "cap·tanh((scores + mask)/cap)",
+     "dropped keys keep exp(−cap)", "cap first, then mask", CapAfterMask},
     {"F71", "soft cap", Stage::kCapped, slot::kCap, "another formula, or none", "scores exceed the cap",
      "cap·tanh(scores/cap), after the scale", WrongCap},
-    {"F72", "sink", Stage::kWeights, slot::kSink, "sink missing, doubled or in another domain", "row sums are 1 (missing), or the implied sink is off by ln 2 or a factor",
+    {"F72", "sink", Stage::kWeights, slot::kSink, "sink missing, doubled or in another domain",
+     "row sums are 1 (missing), or the implied sink is off by ln 2 or a factor",
      "add exp(sink − max) to the denominator once, unscaled, in the same base", WrongSink},
     {"F73", "overflow before scaling", Stage::kScores, slot::kScore, "(q·kᵀ)·scale in f16", "inf or NaN where |q·k| > 65504",
      "scale q before the product, or accumulate in f32", OverflowBeforeScale},
