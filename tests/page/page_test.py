@@ -315,7 +315,7 @@ class LongTest(PageTest):
         self.assertLessEqual(int(output.split()[0]), 10_000_000)
         # The best of three, since the machine may do other things too.
         seconds = min(self.open("long") for _ in range(3))
-        print(f"32 heads × 16,384 tokens: drawn in {seconds:.2f} s")  # a figure, not a test: machines differ
+        # A figure, not a test: machines differ.
         print(f"long page: {output.strip()}, {os.path.getsize(path + '.html')} with two, drawn after {seconds:.2f} s", file=sys.stderr)
         self.assertIn("strongest links of each token kept", self.text("#notes"))
         self.screenshot("long-light-1280.png", full=True)
