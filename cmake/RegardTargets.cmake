@@ -12,9 +12,9 @@ if(REGARD_DEVELOPER_MODE)
   # GCC 12 sees overlapping copies in "text" + std::string, wrongly (its bug 105651).
   target_compile_options(regard_options INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
 endif()
-if(REGARD_SANITIZE)
-  target_compile_options(regard_options INTERFACE -fsanitize=${REGARD_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
-  target_link_options(regard_options INTERFACE -fsanitize=${REGARD_SANITIZE})
+if(REGARD_SANITIZE)  # everything, since a program must bring the sanitizer that its libraries want
+  add_compile_options(-fsanitize=${REGARD_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${REGARD_SANITIZE})
 endif()
 set(CMAKE_CXX_VISIBILITY_PRESET hidden)
 set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
