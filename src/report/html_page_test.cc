@@ -139,7 +139,8 @@ TEST(HtmlPage, IsSelfContained) {
 
 TEST(HtmlPage, DataNeverBecomesMarkup) {
   const std::string hostile = "</script><img onerror=\"x\"><!--<script>&amp;{{data}}";
-  HtmlPage page = Example().Page();
+  const Example example;
+  HtmlPage page = example.Page();
   page.title = page.reading = page.heads[0].kind = hostile;
   page.notes = {hostile};
   page.k_tokens = {hostile, "\xff", "\n", "", "\xe2\x80\xa8"};
