@@ -5,6 +5,7 @@
 #include <limits>
 #include <mutex>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "core/parallel_for.h"
@@ -50,6 +51,12 @@ int LoosePrecision(const Case& c) {
 // few outcomes and proves little.
 constexpr double kMostEvidenceOfRow = 6, kMostEvidenceOfOneKey = 0.5;
 
+// A constant whose differences exceed their bounds by more than this, in the root mean square, is not worth more digits.
+constexpr double kPromising = 30;
+
+// The misfit of what cannot be held against the rows at all.
+constexpr double kHopeless = 1e30;
+
 // A first look at so many dimensions of the context rejects nearly everything at a tenth of the price.
 constexpr std::int64_t kFirstLook = 8, kAllDims = std::int64_t{1} << 30;
 
@@ -84,16 +91,24 @@ class Prober {
     return !case_.wrong_rows().empty();
   }
 
-  // Σ (difference / bound)² over the first probes; what constants are solved with.
-  double Misfit(const Variant& v, std::size_t rows, RowState* state) const {
+  // What constants are solved with. Σ difference² over the first `rows` probes: smooth, also far from the solution.
+  double RoughMisfit(const Variant& v, std::size_t rows, RowState* state) const {
     double sum = 0;
-    state->max_dims = rows < case_.wrong_rows().size() ? kFirstLook : kAllDims;
+    state->max_dims = kFirstLook;
     for (std::size_t n = 0; n < std::min(rows, case_.wrong_rows().size()); ++n) {
       const Fit fit = case_.Compare(v, case_.wrong_rows()[n], state);
-      sum += std::isinf(fit.largest) || fit.cells == 0 || std::isinf(fit.worst[0]) ? 1e30 : fit.squares[0];
+      sum += std::isinf(fit.largest) || fit.cells == 0 ? kHopeless : fit.absolute_squares;
     }
     state->max_dims = kAllDims;
     return sum;
+  }
+
+  // The root mean square of difference / bound over `rows`: sharp near the solution.
+  double FineMisfit(const Variant& v, std::span<const RowId> rows, RowState* state) const {
+    Fit total;
+    for (const RowId& row : rows) total.Add(case_.Compare(v, row, state));
+    const bool hopeless = total.cells == 0 || std::isinf(total.worst[0]);
+    return hopeless ? kHopeless : std::sqrt(total.squares[0] / static_cast<double>(total.cells));
   }
 
  private:
@@ -124,41 +139,57 @@ double GoldenSection(const Function& f, double low, double high) {
   return at_a < at_b ? a : b;
 }
 
-constexpr std::size_t kAllProbes = 1000;
-
-// A constant whose differences exceed their bounds by more than this, in the root mean square, is not worth more digits.
-constexpr double kPromising = 30;
+// How a constant is solved for: from so many probes, refining so many valleys, and at last on these rows.
+struct Solving {
+  std::size_t probes = 3, valleys = 2;
+  std::span<const RowId> last_rows;
+};
 
 // The constant of a family that fits best, on top of what `base` already is; NaN if none comes near.
-double SolveConstant(const Prober& prober, const Family& family, const Variant& base, std::size_t rows, int refinements,
-                     RowState* state) {
-  const auto misfit = [&](double constant, std::size_t num_rows) {
+double SolveConstant(const Prober& prober, const Family& family, const Variant& base, const Solving& solving, RowState* state) {
+  const auto with = [&](double constant) {
     Variant v = base;
     v.memo = std::make_shared<std::map<std::pair<std::int64_t, std::int64_t>, std::vector<double>>>();
     family.edit(v, constant);
-    return prober.Misfit(v, num_rows, state);
+    return v;
   };
+  const auto rough = [&](double constant) { return prober.RoughMisfit(with(constant), solving.probes, state); };
+  const auto fine = [&](double constant) { return prober.FineMisfit(with(constant), solving.last_rows, state); };
   const std::vector<double>& starts = family.starts;
-  std::vector<std::pair<double, std::size_t>> ranked;
-  for (std::size_t n = 0; n < starts.size(); ++n) ranked.push_back({misfit(starts[n], rows), n});
   std::vector<double> values;
-  for (const auto& [value, n] : ranked) values.push_back(value);
-  std::sort(ranked.begin(), ranked.end());
-  double best = std::numeric_limits<double>::quiet_NaN(), least = kInfinity;
-  int refined = 0;
-  for (const auto& [value, n] : ranked) {
-    const bool is_valley = (n == 0 || values[n - 1] >= value) && (n + 1 == starts.size() || values[n + 1] >= value);
-    if (!is_valley) continue;
-    if (refined++ == refinements || value >= 1e30) break;
-    const auto few = [&](double constant) { return misfit(constant, rows); };
-    const double found = GoldenSection(few, starts[n == 0 ? 0 : n - 1], starts[std::min(n + 1, starts.size() - 1)]);
-    if (const double found_misfit = few(found); found_misfit < least) least = found_misfit, best = found;
+  std::vector<std::pair<double, std::size_t>> valleys;
+  for (const double start : starts) values.push_back(rough(start));
+  for (std::size_t n = 0; n < starts.size(); ++n) {
+    const bool is_valley = (n == 0 || values[n - 1] >= values[n]) && (n + 1 == starts.size() || values[n + 1] >= values[n]);
+    if (is_valley && values[n] < kHopeless) valleys.push_back({values[n], n});
   }
-  const double promising = kPromising * kPromising * static_cast<double>(rows) * static_cast<double>(kFirstLook);
-  if (std::isnan(best) || least > promising) return std::numeric_limits<double>::quiet_NaN();
-  // A few rows know the constant up to the rounding of what is stored; all of them know it better.
+  std::sort(valleys.begin(), valleys.end());
+  double best = std::numeric_limits<double>::quiet_NaN(), least = kInfinity;
+  for (std::size_t valley = 0; valley < std::min(valleys.size(), solving.valleys); ++valley) {
+    const std::size_t n = valleys[valley].second;
+    const double found = GoldenSection(rough, starts[n == 0 ? 0 : n - 1], starts[std::min(n + 1, starts.size() - 1)]);
+    if (const double misfit = rough(found); misfit < least) least = misfit, best = found;
+  }
+  const std::span<const RowId> few = solving.last_rows.first(std::min(solving.probes, solving.last_rows.size()));
+  if (std::isnan(best) || prober.FineMisfit(with(best), few, state) > kPromising) return std::numeric_limits<double>::quiet_NaN();
+  // A few rows know the constant up to the rounding of what is stored; more of them know it better.
   const double margin = std::max(std::fabs(best) * 0.02, 1e-6);
-  return GoldenSection([&](double constant) { return misfit(constant, kAllProbes); }, best - margin, best + margin);
+  return GoldenSection(fine, best - margin, best + margin);
+}
+
+// Wrong rows that constants are solved on at last: the probes, and more of them evenly spaced.
+std::vector<RowId> RowsToSolveOn(const Case& c) {
+  constexpr std::size_t kMost = 128;
+  std::vector<RowId> rows = c.wrong_rows();
+  std::vector<RowId> wrong;
+  for (std::size_t r = 0; r < c.rows().size(); ++r) {
+    if (!c.unedited()[r].Matches()) wrong.push_back(c.rows()[r]);
+  }
+  const std::size_t step = std::max<std::size_t>(wrong.size() / kMost, 1);
+  for (std::size_t n = 0; n < wrong.size(); n += step) {
+    if (std::find(rows.begin(), rows.end(), wrong[n]) == rows.end()) rows.push_back(wrong[n]);
+  }
+  return rows;
 }
 
 std::vector<std::int64_t> Sorted(const std::set<std::int64_t>& set) { return {set.begin(), set.end()}; }
@@ -313,11 +344,12 @@ std::vector<Candidate> SearchSingles(const Case& c, const Proposals& proposals, 
   const bool named = std::any_of(found.begin(), found.end(),
                                  [](const Candidate& candidate) { return candidate.scope.empty() && candidate.complexity < 2; });
   if (named) return OneEach(std::move(found));
+  const std::vector<RowId> rows = RowsToSolveOn(c);
   std::vector<double> constants(proposals.families.size());
   ParallelFor(c.threads(), static_cast<std::int64_t>(constants.size()), [&](std::int64_t n, int) {
     RowState state;
     const Family& family = proposals.families[static_cast<std::size_t>(n)];
-    constants[static_cast<std::size_t>(n)] = SolveConstant(prober, family, c.evaluator().Unedited(), 3, 2, &state);
+    constants[static_cast<std::size_t>(n)] = SolveConstant(prober, family, c.evaluator().Unedited(), {.last_rows = rows}, &state);
   });
   RowState state;
   for (std::size_t n = 0; n < constants.size(); ++n) {
@@ -380,7 +412,7 @@ std::vector<Candidate> SearchPairs(const Case& c, const Proposals& proposals, Cl
     for (const Family& family : proposals.families) {
       if (a.complexity > 0 || a.fault->whole_heads || (a.slots & family.slots) != 0 || a.fault == family.fault) continue;
       if ((spent += kSolvingPrice) > budget) return;
-      const double constant = SolveConstant(prober, family, with_a, 3, 2, &state);
+      const double constant = SolveConstant(prober, family, with_a, {.last_rows = c.wrong_rows()}, &state);
       if (std::isnan(constant)) continue;
       const std::vector<ExplanationParam> params = family.describe(constant);
       if (params.empty()) continue;
