@@ -9,52 +9,52 @@
 namespace regard::measure {
 namespace {
 
-std::string_view Word(Feature feature) {
+// What a case adds, as the last word of its name and as its options say it.
+struct Words {
+  std::string_view name;
+  std::string explanation;
+};
+
+Words WordsOf(Feature feature) {
   switch (feature) {
     case Feature::kNone:
-      return "";
+      break;
     case Feature::kMask:
-      return "mask";
+      return {"mask", "mask 1×1×q×kv, all true"};
     case Feature::kBias:
-      return "bias";
+      return {"bias", "bias 1×1×q×kv"};
     case Feature::kAlibi:
-      return "alibi";
+      return {"alibi", "ALiBi"};
     case Feature::kWindow:
-      return "window";
+      return {"window", fmt::format("window_left {}", kWindowLeft)};
     case Feature::kSinks:
-      return "sinks";
+      return {"sinks", "sinks"};
     case Feature::kSoftCap:
-      return "soft-cap";
+      return {"soft-cap", fmt::format("soft_cap {}", kSoftCap)};
     case Feature::kPacked:
-      return "packed";
+      return {"packed", "5 packed sequences"};
     case Feature::kTokenMajor:
-      return "bshd";
+      return {"bshd", "bshd"};
+    case Feature::kRising:
+      return {"rising", "rising scores"};
   }
-  return "";
+  return {};
 }
 
-std::string Explain(Feature feature) {
-  switch (feature) {
-    case Feature::kNone:
-      return "";
-    case Feature::kMask:
-      return "mask 1×1×q×kv, all true";
-    case Feature::kBias:
-      return "bias 1×1×q×kv";
-    case Feature::kAlibi:
-      return "ALiBi";
-    case Feature::kWindow:
-      return fmt::format("window_left {}", kWindowLeft);
-    case Feature::kSinks:
-      return "sinks";
-    case Feature::kSoftCap:
-      return fmt::format("soft_cap {}", kSoftCap);
-    case Feature::kPacked:
-      return "5 packed sequences";
-    case Feature::kTokenMajor:
-      return "bshd";
+Words WordsOf(Asked asked) {
+  switch (asked) {
+    case Asked::kNothing:
+      break;
+    case Asked::kFirstPass:
+      return {"first-pass", "entropy, top 8, row_max"};
+    case Asked::kSummaries:
+      return {"summaries", "entropy, top 8, key_mass, pooled"};
+    case Asked::kKeyTopK:
+      return {"key-top-k", "key_top_k 8"};
+    case Asked::kVisitor:
+      return {"visitor", "empty visitor"};
   }
-  return "";
+  return {};
 }
 
 constexpr bool kFull = false, kCausal = true;
@@ -85,10 +85,19 @@ BenchCase Decode(Rank rank, std::int64_t tokens) {
 
 BenchCase With(Feature feature, Rank rank, const BenchCase& plain) {
   BenchCase c = plain;
-  c.name += fmt::format("/{}", Word(feature));
+  c.name += fmt::format("/{}", WordsOf(feature).name);
   c.baseline = plain.name;
   c.rank = rank;
   c.feature = feature;
+  return c;
+}
+
+BenchCase Asking(Asked asked, Rank rank, const BenchCase& silent) {
+  BenchCase c = silent;
+  c.name += fmt::format("/{}", WordsOf(asked).name);
+  c.baseline = silent.name;
+  c.rank = rank;
+  c.asked = asked;
   return c;
 }
 
@@ -124,8 +133,36 @@ bool IsSecondTarget(std::string_view name) {
   return BestTarget() != name && std::ranges::any_of(targets, [&](const Target& t) { return t.supported && t.name == name; });
 }
 
+constexpr Rank kQuick = Rank::kQuick, kDefault = Rank::kDefault, kNamed = Rank::kOnlyWhenNamed;
+
+// What asking about the weights costs. The baselines stand in AllCases, but for rising scores.
+std::vector<BenchCase> AskingCases() {
+  std::vector<BenchCase> cases;
+  for (const std::int64_t dim : {64, 128}) {
+    for (const std::int64_t tokens : {512, 2048, 8192}) {
+      for (const bool causal : {kFull, kCausal}) {
+        const BenchCase silent = Prefill(kDefault, tokens, dim, causal, tokens == 8192 ? 1 : 8);
+        const Rank rank = dim == 64 || tokens == 2048 ? kDefault : kNamed;
+        const bool shortest = dim == 64 && tokens == 2048 && !causal;
+        cases.push_back(Asking(Asked::kFirstPass, shortest ? kQuick : rank, silent));
+        cases.push_back(Asking(Asked::kSummaries, shortest ? kQuick : rank, silent));
+      }
+    }
+  }
+  for (const bool causal : {kFull, kCausal}) {
+    const BenchCase plain = Prefill(kDefault, 2048, 64, causal, 8);
+    const BenchCase rising = With(Feature::kRising, causal ? kNamed : kDefault, plain);
+    cases.push_back(Asking(Asked::kKeyTopK, rising.rank, plain));
+    cases.push_back(Asking(Asked::kVisitor, rising.rank, plain));
+    cases.push_back(rising);
+    cases.push_back(Asking(Asked::kFirstPass, rising.rank, rising));
+    cases.push_back(Asking(Asked::kSummaries, rising.rank, rising));
+    cases.push_back(Asking(Asked::kKeyTopK, kNamed, rising));
+  }
+  return cases;
+}
+
 std::vector<BenchCase> AllCases(const CaseSelection& selection) {
-  constexpr Rank kQuick = Rank::kQuick, kDefault = Rank::kDefault, kNamed = Rank::kOnlyWhenNamed;
   std::vector<BenchCase> cases;
   const auto add = [&cases](const BenchCase& c) { cases.push_back(c); };
 
@@ -156,6 +193,7 @@ std::vector<BenchCase> AllCases(const CaseSelection& selection) {
   add(With(Feature::kPacked, kDefault, causal64));
   add(With(Feature::kTokenMajor, kDefault, full64));
   add(With(Feature::kTokenMajor, kDefault, causal128));
+  for (const BenchCase& c : AskingCases()) add(c);
   add(Along(Path::kStaged, kQuick, full64));
   add(Along(Path::kStaged, kDefault, causal64));
   add(Along(Path::kStaged, kDefault, full128));
@@ -192,7 +230,8 @@ std::string BenchCase::Options() const {
   std::string text = fmt::format("{} {}", heads, heads == 1 ? "head" : "heads");
   if (kv_heads != heads) text += fmt::format(", {} kv heads", kv_heads);
   if (causal) text += ", causal";
-  if (feature != Feature::kNone) text += ", " + Explain(feature);
+  if (feature != Feature::kNone) text += ", " + WordsOf(feature).explanation;
+  if (asked != Asked::kNothing) text += ", " + WordsOf(asked).explanation;
   if (exec.path != Path::kFused) text += fmt::format(", {} path", regard::Name(exec.path));
   return text;
 }

@@ -21,6 +21,16 @@ enum class Feature : std::uint8_t {
   kSoftCap,     // soft_cap 30
   kPacked,      // five sequences of unequal length in one row of tokens
   kTokenMajor,  // q, k, v and context [batch, tokens, heads, dim] in memory
+  kRising,  // scores that rise along every row, by some 30 in all: whatever looks for the largest keys finds a larger one each time
+};
+
+/// What a case asks about the weights, beside context and lse. Its inputs are plain or rising ones.
+enum class Asked : std::uint8_t {
+  kNothing,
+  kFirstPass,  // entropy, top 8 and row_max: what the pass for the context can say
+  kSummaries,  // entropy, top 8, key_mass and a pooled map of 64 × 64 bins: two passes
+  kKeyTopK,    // the 8 queries that attend to each key most
+  kVisitor,    // every tile, by a visitor that does nothing
 };
 
 /// When a case runs unless it is named.
@@ -33,6 +43,7 @@ struct BenchCase {
   std::int64_t dim = 64;  // head_dim and v_dim
   bool causal = false;
   Feature feature = Feature::kNone;
+  Asked asked = Asked::kNothing;
   DType dtype = DType::kF32;
   ExecOptions exec;      // path, isa, threads (at least 1)
   std::string baseline;  // the case that does the same work for each visible pair without the feature; empty: none

@@ -63,6 +63,7 @@ TEST(Cases, OptionsSayWhatTheNameMeans) {
   EXPECT_EQ(options("decode/kv8192/d128"), "32 heads, 8 kv heads");
   EXPECT_EQ(options("prefill/T8192/d64/full"), "1 head");
   EXPECT_EQ(options("prefill/T2048/d64/full/staged"), "8 heads, staged path");
+  EXPECT_EQ(options("prefill/T2048/d64/full/rising/first-pass"), "8 heads, rising scores, entropy, top 8, row_max");
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -26,16 +27,12 @@ struct Verification {
   std::string fault;  // empty when every error is within its bound
 
   bool passed() const { return fault.empty(); }
+  /// Takes one number into account; `place` says which it is when it is the worst so far.
+  void Expect(double value, double reference, double bound, const std::function<std::string()>& place);
 };
 
 /// Compares the rows of context [1, heads, q_len, dim] and, when given, of lse [1, heads, q_len] with what the reference path says about
-/// the workload's own row. With u = 2⁻²⁴, weights w_j and masked scores m_j of the row, and rounding errors taken as independent and at
-/// most u each, so that n of them add up to about √n (Higham and Mary 2019):
-///     ε_j = u·[(√dim + 8)·|scale|·Σ_d |q_d·k_jd| + 8·(|m_j| + |lse|)]            of masked score j: products, scale, cap, bias, exp
-///     |Δcontext_d| ≤ 4·√(Σ_j (w_j·ε_j·(|v_jd| + |context_d|))²) + 2·(√n + 8)·u·Σ_j w_j·|v_jd| + rounding to the element type
-///     |Δlse|       ≤ 4·√(Σ_j (w_j·ε_j)²) + 2·(√n + 8)·u + 4·u·|lse|
-/// over the n visible keys. That holds for inputs like the workload's, which are independent random numbers; a kernel that skips one tile
-/// of keys, or shifts a mask by one, is out of bounds by far.
+/// the workload's own row, within the bounds of row_check.h.
 Verification VerifyRows(const Workload& workload, const TensorView& context, const TensorView& lse);
 
 }  // namespace regard::measure

@@ -39,9 +39,11 @@ void Fill(std::span<float> values, std::uint64_t seed) {
   for (float& value : values) value = random.NearlyNormal();
 }
 
+std::span<float> Floats(Tensor& tensor) { return {tensor.MutableAs<float>(), static_cast<std::size_t>(tensor.num_elements())}; }
+
 Tensor NearlyNormal(const Dims& shape, DType dtype, std::uint64_t seed) {
   Tensor tensor = Tensor::Uninitialized(DType::kF32, shape);
-  Fill({tensor.MutableAs<float>(), static_cast<std::size_t>(tensor.num_elements())}, seed);
+  Fill(Floats(tensor), seed);
   return dtype == DType::kF32 ? std::move(tensor) : Tensor::CopyOf(tensor, dtype);
 }
 
@@ -103,6 +105,9 @@ void Workload::MakeFeature() {
       sinks_ = NearlyNormal({heads}, DType::kF32, 5);
       params_.sinks = sinks_;
       break;
+    case Feature::kRising:
+      MakeRising();
+      break;
     case Feature::kSoftCap:
       params_.soft_cap = kSoftCap;
       break;
@@ -121,6 +126,21 @@ void Workload::MakeFeature() {
       break;
     }
   }
+}
+
+// All queries and keys point the same way, the queries by different lengths and the keys by more and more: score(i, j) = a_i·(j+1)/kv_len
+// with a_i from 21 to 39, so that even among 131,072 keys each score exceeds the one before by more than rounding takes away.
+void Workload::MakeRising() {
+  const auto fill = [this](Tensor& tensor, const auto& value_of) {
+    float* to = tensor.MutableAs<float>();
+    for (std::int64_t row = 0; row < tensor.num_elements() / case_.dim; ++row, to += case_.dim) {
+      std::fill_n(to, case_.dim, value_of(row));
+    }
+  };
+  Random random(6);
+  const float root = std::sqrt(static_cast<float>(case_.dim));
+  fill(q_, [&](std::int64_t) { return (30 + 3 * std::clamp(random.NearlyNormal(), -3.0f, 3.0f)) / root; });
+  fill(k_, [this](std::int64_t row) { return static_cast<float>(row % case_.kv_len + 1) / static_cast<float>(case_.kv_len); });
 }
 
 PlanShape Workload::shape() const { return PlanShape::Of(q_view_, k_view_, v_view_); }

@@ -48,6 +48,7 @@ class Workload {
 
  private:
   void MakeFeature();
+  void MakeRising();
   std::int64_t SegmentBegin(std::int64_t token) const;
   std::int64_t SegmentEnd(std::int64_t token) const;
 

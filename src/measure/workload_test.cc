@@ -20,8 +20,8 @@ BenchCase Small(Feature feature, bool causal) {
   return c;
 }
 
-constexpr Feature kFeatures[] = {Feature::kNone,  Feature::kMask,    Feature::kBias,   Feature::kAlibi,     Feature::kWindow,
-                                 Feature::kSinks, Feature::kSoftCap, Feature::kPacked, Feature::kTokenMajor};
+constexpr Feature kFeatures[] = {Feature::kNone,  Feature::kMask,    Feature::kBias,   Feature::kAlibi,  Feature::kWindow,
+                                 Feature::kSinks, Feature::kSoftCap, Feature::kPacked, Feature::kRising, Feature::kTokenMajor};
 
 Stages Reference(const Workload& work) {
   return ComputeStages(work.inputs().q, work.inputs().k, work.inputs().v, work.params(),
@@ -66,6 +66,18 @@ TEST(Workload, RowsMeanTheSameAlone) {
       const Stages alone = ComputeStages(row.q, row.k, row.v, row.params, {.path = Path::kReference, .threads = 1});
       EXPECT_EQ(alone.lse(0, 0, 0), whole.lse(0, head, query)) << "feature " << static_cast<int>(feature) << ", query " << query;
       for (std::int64_t d = 0; d < 8; ++d) EXPECT_EQ(alone.context(0, 0, 0, d), whole.context(0, head, query, d));
+    }
+  }
+}
+
+TEST(Workload, RisingScoresRise) {
+  const Workload work(Small(Feature::kRising, false));
+  const Stages stages = Reference(work);
+  for (std::int64_t h = 0; h < 4; ++h) {
+    for (std::int64_t i = 0; i < 331; ++i) {
+      for (std::int64_t j = 1; j < 331; ++j) {
+        ASSERT_GT(stages.masked_scores(0, h, i, j), stages.masked_scores(0, h, i, j - 1) + 20.0 / 331);
+      }
     }
   }
 }

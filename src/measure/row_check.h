@@ -1,0 +1,55 @@
+// What the reference path says about one query row, in double, and how far f32 may be from it.
+//
+// With u = 2⁻²⁴, weights w_j and masked scores m_j of the row, and rounding errors taken as independent and at most u each, so that n of
+// them add up to about √n (Higham and Mary 2019):
+//     ε_j = u·[(√dim + 8)·|scale|·Σ_d |q_d·k_jd| + 8·(|m_j| + |lse|)]            of masked score j: products, scale, cap, bias, exp
+//     |Δcontext_d| ≤ 4·√(Σ_j (w_j·ε_j·(|v_jd| + |context_d|))²) + 2·(√n + 8)·u·Σ_j w_j·|v_jd| + rounding to the element type
+//     |Δlse|       ≤ 4·√(Σ_j (w_j·ε_j)²) + 2·(√n + 8)·u + 4·u·|lse|
+//     |Δw_j|       ≤ w_j·(4·ε_j + bound of lse)
+//     |Δentropy|   ≤ 4·√(Σ_j (w_j·ε_j·(1 + |ln w_j|))²) + (bound of lse + 2·(√n + 8)·u)·(1 + entropy)
+// over the n visible keys. That holds for inputs like the workload's; a kernel that skips one tile of keys, or shifts a mask by one, is
+// out of bounds by far.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "measure/workload.h"
+#include "regard/stages.h"
+
+namespace regard::measure {
+
+inline constexpr double kUnit = 0x1p-24;  // u: the largest relative error of rounding to f32
+
+/// 2·(√n + 8)·u: what adding n numbers may err by, as a part of the sum of their absolute values.
+double SumError(std::int64_t count);
+
+/// ε_j of a query and a key, at the default scale.
+double ScoreError(const double* q, const double* k, std::int64_t dim, double masked_score, double lse);
+
+class RowCheck {
+ public:
+  /// Keeps a reference to the row.
+  explicit RowCheck(const Workload::Row& row);
+
+  std::int64_t keys() const { return keys_; }
+  double Context(std::int64_t d) const { return reference_.context(0, 0, 0, d); }
+  double Lse() const { return reference_.lse(0, 0, 0); }
+  double MaskedScore(std::int64_t j) const { return reference_.masked_scores(0, 0, 0, j); }
+  double Weight(std::int64_t j) const { return reference_.weights(0, 0, 0, j); }
+  double Entropy() const;
+
+  double ContextBound(std::int64_t d, DType stored) const;
+  double LseBound() const;
+  double MaskedScoreBound(std::int64_t j) const { return 4 * score_error_[static_cast<std::size_t>(j)]; }
+  double EntropyBound() const;
+
+ private:
+  const Workload::Row& row_;
+  std::int64_t keys_;
+  Stages reference_;
+  std::vector<double> score_error_;  // ε_j; 0 for a key that is not visible
+  std::int64_t visible_ = 0;         // n
+};
+
+}  // namespace regard::measure
