@@ -80,6 +80,8 @@ def write_good(folder):
     np.savez_compressed(folder / "numbers_deflated.npz", **members)
     np.savez_compressed(folder / "tokens_deflated.npz", q=values("f4"), tokens=STRINGS.reshape(-1), scale=np.float64(-0.375))
 
+    (folder / "some_unreadable.npz").write_bytes(some_unreadable())
+
     tensors = {np.dtype(dtype).name: values(dtype) for dtype in NUMBERS}
     tensors["bfloat16"] = values("f4").astype(ml_dtypes.bfloat16)
     tensors["scalar"] = np.array(-4.5, "f4")
@@ -99,6 +101,24 @@ def zip_bytes(members, method=zipfile.ZIP_STORED):
         for name, data in members:
             archive.writestr(zipfile.ZipInfo(name), data, compress_type=method)
     return bytearray(buffer.getvalue())
+
+
+def some_unreadable():
+    """An archive of which only q, k and tokens can be read, in an order in which each kind of member stands before a good one."""
+    members = [
+        ("objects.npy", npy_bytes(np.array([1, "a", None], object))),
+        ("q.npy", npy_bytes(values("f4"))),
+        ("records.npy", npy_bytes(np.zeros(3, [("a", "f4"), ("b", "i4")]))),
+        ("complex.npy", npy_bytes(np.array([1 + 2j]))),
+        ("readme.txt", b"no array, but room for a header"),
+        ("cut.npy", npy_bytes(values("f4"))[:-1]),
+        ("tokens.npy", npy_bytes(STRINGS.reshape(-1))),
+    ]
+    buffer = io.BytesIO(zip_bytes(members))
+    with zipfile.ZipFile(buffer, "a") as archive:
+        archive.writestr(zipfile.ZipInfo("packed.npy"), npy_bytes(values("f4")), compress_type=zipfile.ZIP_LZMA)
+        archive.writestr(zipfile.ZipInfo("k.npy"), npy_bytes(values("f8")), compress_type=zipfile.ZIP_DEFLATED)
+    return buffer.getvalue()
 
 
 def patch(archive, field, value, bits):

@@ -24,6 +24,10 @@
 //     kInvalidArgument  a name that is not in the file, a raw specification that cannot be read
 // Messages name the file, what is wrong with its value, what was expected and a next step.
 //
+// One array that cannot be read takes nothing from the others: a member of an .npz, or an array of a .safetensors file whose type or
+// number of axes is not read here, is listed with the reason (ArrayInfo::unreadable), and reading it throws that. What is wrong with
+// the file as a whole fails in Open: an archive's directory, a safetensors header, names that stand twice.
+//
 // A File is used by one thread at a time; distinct Files by distinct threads.
 #pragma once
 
@@ -31,6 +35,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -48,10 +53,12 @@ REGARD_API std::string_view Name(Format format) noexcept;  // "npy", "npz", "saf
 /// What a file says about one of its arrays.
 struct ArrayInfo {
   std::string name;
-  Dims shape;
+  Dims shape;  // of an unreadable array: empty unless known
   /// Element type as Read returns it; without meaning for strings.
   DType dtype = DType::kF32;
   bool is_strings = false;
+  /// Set when it is known that the array cannot be read: what Read and ReadStrings throw, kUnsupported or kCorruptFile.
+  std::optional<Error> unreadable = {};
 };
 
 /// An array of strings, UTF-8, in C order. A scalar has an empty shape and one value.

@@ -101,7 +101,9 @@ const ArrayInfo* File::Find(std::string_view name) const noexcept {
 
 Tensor File::Read(std::string_view name) const {
   const std::size_t index = IndexOf(*impl_, name);
-  if (impl_->arrays[index].is_strings) {
+  const ArrayInfo& array = impl_->arrays[index];
+  if (array.unreadable) throw *array.unreadable;
+  if (array.is_strings) {
     Fail(ErrorCode::kInvalidArgument, Impl::Where(path(), name), "holds strings where numbers are expected; save it as numbers");
   }
   return impl_->ReadTensor(index);
@@ -109,7 +111,9 @@ Tensor File::Read(std::string_view name) const {
 
 StringArray File::ReadStrings(std::string_view name) const {
   const std::size_t index = IndexOf(*impl_, name);
-  if (!impl_->arrays[index].is_strings) {
+  const ArrayInfo& array = impl_->arrays[index];
+  if (array.unreadable) throw *array.unreadable;
+  if (!array.is_strings) {
     Fail(ErrorCode::kInvalidArgument, Impl::Where(path(), name), "holds numbers where strings are expected; save it as strings");
   }
   return impl_->ReadStrings(index);

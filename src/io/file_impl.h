@@ -18,7 +18,7 @@ struct File::Impl {
   Impl& operator=(const Impl&) = delete;
   virtual ~Impl() = default;
 
-  /// Array `index` of `arrays`, of numbers or of strings as its ArrayInfo says.
+  /// Array `index` of `arrays`, of numbers or of strings as its ArrayInfo says; not for unreadable ones.
   virtual Tensor ReadTensor(std::size_t index) const = 0;
   virtual StringArray ReadStrings(std::size_t index) const = 0;
 

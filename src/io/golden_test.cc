@@ -121,6 +121,29 @@ TEST(GoldenTest, WritersGiveTheBytesOfTheFormatsOwn) {
   EXPECT_EQ(Slurp(folder / "types.safetensors"), Slurp(kGoldens + "types.safetensors"));
 }
 
+TEST(GoldenTest, OneUnreadableMemberTakesNothingFromTheOthers) {
+  const File file = File::Open(kGoldens + "some_unreadable.npz");
+  const std::map<std::string, const char*> unreadable = {
+      {"objects", "array 'objects': holds pickled Python objects; save numbers"},
+      {"records", "array 'records': holds records with named fields; save each field"},
+      {"complex", "array 'complex': element type '<c16' is not read; save as"},
+      {"readme.txt", "array 'readme.txt': does not begin like an npy file"},
+      {"cut", "array 'cut': shape 2×3×5 of 4-byte elements needs 120 bytes, 119 follow the header"},
+      {"packed", "array 'packed': is packed by zip method 14; store it or deflate it"}};
+  ASSERT_EQ(file.arrays().size(), unreadable.size() + 3);
+  for (const ArrayInfo& array : file.arrays()) {
+    SCOPED_TRACE(array.name);
+    const auto reason = unreadable.find(array.name);
+    ASSERT_EQ(array.unreadable.has_value(), reason != unreadable.end());
+    if (!array.unreadable) continue;
+    ExpectError(array.unreadable->code(), reason->second, [&] { file.Read(array.name); });
+    ExpectError(array.unreadable->code(), file.path() + ": array", [&] { file.ReadStrings(array.name); });
+  }
+  ExpectGoldenValues(file.Read("q"));
+  ExpectGoldenValues(file.Read("k"));
+  EXPECT_EQ(file.ReadStrings("tokens").values, kStrings);
+}
+
 TEST(GoldenTest, DamagedFilesAreNamed) {
   struct Case {
     const char* name;

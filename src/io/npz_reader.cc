@@ -128,7 +128,7 @@ class MemberStream : public ByteStream {
 
 struct Member {
   zip_uint64_t index = 0;
-  NpyHeader header;
+  NpyHeader header;  // not of unreadable arrays
 };
 
 struct NpzFile : File::Impl {
@@ -175,12 +175,23 @@ struct NpzFile : File::Impl {
       Fail(ErrorCode::kUnsupported, path, "is a PyTorch checkpoint; convert it with safetensors.torch.save_file");
     }
     if (name.ends_with(kSuffix)) name.resize(name.size() - kSuffix.size());
-    const std::string where = Where(path, name);
+    Member member{.index = index, .header = {}};
+    ArrayInfo info{.name = name, .shape = {}};
+    try {
+      member.header = ReadMemberHeader(status, Where(path, name));
+      info = member.header.Info(std::move(name));
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kUnsupported && error.code() != ErrorCode::kCorruptFile) throw;
+      info.unreadable = error;
+    }
+    Add(std::move(info));
+    members.push_back(std::move(member));
+  }
+
+  NpyHeader ReadMemberHeader(const zip_stat_t& status, const std::string& where) const {
     CheckMember(status, where);
-    MemberStream stream(archive, index, input, where);
-    Member member{.index = index, .header = ReadNpyHeader(stream, status.size, where)};
-    Add(member.header.Info(std::move(name)));
-    members.push_back(member);
+    MemberStream stream(archive, status.index, input, where);
+    return ReadNpyHeader(stream, status.size, where);
   }
 
   void CheckMember(const zip_stat_t& status, const std::string& where) const {

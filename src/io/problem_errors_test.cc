@@ -1,7 +1,9 @@
 // What is said about files that are no problem: every message whole.
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <string_view>
 
 #include "io/problem_test_support.h"
 
@@ -419,6 +421,48 @@ TEST(ProblemSourcesTest, Messages) {
   EXPECT_EQ(MessageOf({"zebra=" + a}),
             "zebra=" + a + ": 'zebra' is not a name that regard reads; use one such as q, k, v or inputs");
   EXPECT_EQ(MessageOf({"x=" + a, two}), "inputs: given twice, as 'x' in " + a + " and as 'x' in " + two + "; keep one");
+}
+
+// A file in which every array but those named `unreadable` can be read: attention in two layers, and results of it.
+std::string FileWithUnreadable(const ProblemFile& file, const std::vector<std::string>& unreadable) {
+  const std::string path = file.folder() / "p.safetensors";
+  std::vector<Tensor> tensors;
+  std::vector<OutputArray> arrays;
+  for (const char* name : {"layers.0.q", "layers.0.k", "layers.0.v", "layers.1.q", "layers.1.k", "layers.1.v", "layers.0.context",
+                           "mask", "bias", "scale", "q_offset", "tokens", "sinks", "zebra"}) {
+    const bool needed = std::string_view(name).ends_with(".q") || std::string_view(name).ends_with(".k") ||
+                        std::string_view(name).ends_with(".v") || name == std::string_view("layers.0.context");
+    if (needed || std::ranges::find(unreadable, name) != unreadable.end()) arrays.push_back({.name = name});
+  }
+  for (std::size_t i = 0; i < arrays.size(); ++i) tensors.push_back(Numbers({4, 4}, static_cast<int>(i)));
+  for (std::size_t i = 0; i < arrays.size(); ++i) arrays[i].tensor = tensors[i];
+  WriteSafetensors(path, arrays);
+  for (const std::string& name : unreadable) MakeUnreadable(path, name);
+  return path;
+}
+
+TEST(UnreadableTest, WhatIsUsedIsAnErrorThatNamesTheArray) {
+  for (const char* name : {"layers.0.q", "layers.0.v", "mask", "bias", "scale", "q_offset", "tokens", "sinks"}) {
+    const ProblemFile file;
+    const std::string path = FileWithUnreadable(file, {name});
+    EXPECT_EQ(MessageOf({path}), path + ": array '" + name +
+                                     "': element type 'C64' is not read; save as F64 F32 F16 BF16 F8_E4M3 F8_E5M2, I8-I64, "
+                                     "U8-U64 or BOOL");
+  }
+}
+
+TEST(UnreadableTest, WhatIsNotUsedIsAtMostANote) {
+  const ProblemFile file;
+  const Problem p = LoadProblem({FileWithUnreadable(file, {"layers.1.k", "layers.0.context", "zebra"})});
+  std::vector<std::string> notes;
+  for (const std::string& note : p.notes) notes.push_back(file.WithoutFolder(note));
+  EXPECT_EQ(notes, (std::vector<std::string>{
+                       "layer 0 of 2 is read; --layer chooses another",
+                       "not read: p.safetensors: array 'layers.0.context': element type 'C64' is not read; save as F64 F32 F16 "
+                       "BF16 F8_E4M3 F8_E5M2, I8-I64, U8-U64 or BOOL",
+                       "not read: 'zebra'"}));
+  ExpectEqualElements(p.k, Numbers({4, 4}, 1).view().Unsqueeze(0).Unsqueeze(0));
+  ExpectError(ErrorCode::kUnsupported, "array 'layers.0.context': element type 'C64'", [&] { p.ReadObserved("context"); });
 }
 
 }  // namespace

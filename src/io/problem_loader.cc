@@ -63,7 +63,10 @@ Problem ProblemLoader::Load() && {
   NotePrecision();
   for (const Entry& entry : sources_.entries()) {
     const bool used = problem_.kind == Problem::Kind::kThirdStage && entry.key->name == "weights";
-    if (entry.key->kind == KeyKind::kObserved && !used) problem_.observed.emplace_back(entry.key->name);
+    if (entry.key->kind != KeyKind::kObserved || used) continue;
+    problem_.observed.emplace_back(entry.key->name);
+    if (entry.info != nullptr && entry.info->unreadable)
+      problem_.notes.push_back(fmt::format("not read: {}", entry.info->unreadable->what()));
   }
   std::ranges::move(sources_.Notes(), std::back_inserter(problem_.notes));
   problem_.reading = ReadingOf(problem_, options_);

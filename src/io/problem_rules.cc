@@ -152,7 +152,7 @@ void ProblemLoader::LoadQOffset() {
 std::optional<StringArray> ProblemLoader::ReadTokens(std::string_view name) {
   const Entry* entry = sources_.Find(name);
   if (entry == nullptr) return std::nullopt;
-  if (entry->info != nullptr && !entry->info->is_strings) {
+  if (entry->info != nullptr && !entry->info->is_strings && !entry->info->unreadable) {
     problem_.notes.push_back(fmt::format("{}: numbers, not used as labels; give strings", name));
     return std::nullopt;
   }

@@ -79,6 +79,16 @@ class ProblemFile {
   std::map<std::string, std::string> metadata_;
 };
 
+/// Declares a tensor of a .safetensors file to be of a type that regard does not read. Its header must state F32 for it.
+inline void MakeUnreadable(const std::string& path, const std::string& name) {
+  std::string bytes = Slurp(path);
+  const std::string type = "\"" + name + "\":{\"dtype\":\"";
+  const std::size_t at = bytes.find(type + "F32");
+  ASSERT_NE(at, std::string::npos) << name;
+  bytes.replace(at + type.size(), 3, "C64");
+  Spill(path, bytes);
+}
+
 inline void ExpectEqualElements(const TensorView& actual, const TensorView& expected) {
   ExpectSameBits(Tensor::CopyOf(actual), expected);
 }

@@ -31,7 +31,7 @@ std::optional<Scalar> ReadScalar(const ProblemSources& sources, std::string_view
   if (entry == nullptr) return std::nullopt;
   Scalar scalar;
   if (entry->info != nullptr) {
-    if (entry->info->is_strings || NumElements(entry->info->shape) != 1) {
+    if (!entry->info->unreadable && (entry->info->is_strings || NumElements(entry->info->shape) != 1)) {
       Fail(kInvalidArgument, name, "shape {}{}; give one number", ToString(entry->info->shape),
            entry->info->is_strings ? " of strings" : "");
     }

@@ -87,7 +87,9 @@ struct SafetensorsFile : File::Impl {
     SafetensorsHeader header = ParseSafetensorsHeader(text, source->size() - data_begin, path);
     entries = std::move(header.entries);
     metadata = std::move(header.metadata);
-    for (const SafetensorsEntry& entry : entries) Add({.name = entry.name, .shape = entry.shape, .dtype = entry.type.dtype});
+    for (const SafetensorsEntry& entry : entries) {
+      Add({.name = entry.name, .shape = entry.shape, .dtype = entry.type.dtype, .unreadable = entry.unreadable});
+    }
   }
 
   std::uint64_t ReadLength(SourceStream& stream) const {

@@ -11,7 +11,7 @@
 //
 // Types: F64 F32 F16 BF16, I64 I32 I16 I8, U64 U32 U16 U8, BOOL; F8_E4M3 (no infinities, largest 448) and F8_E5M2 (IEEE-like,
 // largest 57344) become f32, in which each of their values is exact. C64 and the formats with shared or odd exponents
-// (F8_E8M0, F8_…FNUZ, F6_…, F4) are not read.
+// (F8_E8M0, F8_…FNUZ, F6_…, F4) are not read, nor are shapes of more than kMaxRank axes: such tensors are listed as unreadable.
 //
 // The writer puts the metadata first, then tensors by falling element size in the order given, and pads the header with blanks so
 // that every tensor is aligned to its element size, as the format's own writer does.
@@ -28,6 +28,7 @@
 
 #include "io/byte_source.h"
 #include "io/file_impl.h"
+#include "regard/error.h"
 
 namespace regard::io {
 
@@ -42,9 +43,10 @@ struct SafetensorsType {
 
 struct SafetensorsEntry {
   std::string name;
-  SafetensorsType type;
-  Dims shape;
-  std::uint64_t begin = 0, end = 0;  // from the start of the data
+  SafetensorsType type = {};
+  Dims shape = {};
+  std::uint64_t begin = 0, end = 0;      // from the start of the data
+  std::optional<Error> unreadable = {};  // then type means nothing
 };
 
 struct SafetensorsHeader {

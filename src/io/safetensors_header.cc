@@ -178,14 +178,19 @@ SafetensorsEntry CheckedEntry(RawEntry raw, std::uint64_t data_bytes, const std:
   if (!raw.dtype || !raw.shape || !raw.offsets || raw.offsets->size() != 2) {
     Fail(ErrorCode::kCorruptFile, where, "needs dtype, shape and two data_offsets; write the file again");
   }
-  SafetensorsEntry entry{
-      .name = std::move(raw.name), .type = TypeOf(*raw.dtype, where), .shape = CheckedShape(where, *raw.shape)};
-  entry.begin = (*raw.offsets)[0];
-  entry.end = (*raw.offsets)[1];
+  SafetensorsEntry entry{.name = std::move(raw.name), .begin = (*raw.offsets)[0], .end = (*raw.offsets)[1]};
   if (entry.begin > entry.end || entry.end > data_bytes) {
     Fail(ErrorCode::kCorruptFile, where,
          "data_offsets [{}, {}] lie outside of {} bytes of data; the file was cut short or is damaged", entry.begin, entry.end,
          data_bytes);
+  }
+  try {
+    entry.shape = CheckedShape(where, *raw.shape);
+    entry.type = TypeOf(*raw.dtype, where);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kUnsupported) throw;
+    entry.unreadable = error;
+    return entry;
   }
   const std::uint64_t needed = CheckedBytes(where, entry.shape, entry.type.ItemBytes());
   if (entry.end - entry.begin != needed) {

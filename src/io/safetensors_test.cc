@@ -84,10 +84,9 @@ TEST(SafetensorsTest, DamagedHeadersAreNamed) {
       {tensor("I8", "[4]", "[0,4]"), corrupt, "tensors end at byte 4 of 8 bytes of data"},
       {R"({"a":{"dtype":"I8","shape":[6],"data_offsets":[0,6]},"b":{"dtype":"I8","shape":[4],"data_offsets":[4,8]}})", corrupt,
        "array 'b': begins at byte 4 of the data, the one before ends at 6: they overlap"},
-      {tensor("F32", "[1,1,1,1,1,1,1,1,2]", "[0,8]"), ErrorCode::kUnsupported, "shape has 9 axes"},
-      {tensor("C64", "[1]", "[0,8]"), ErrorCode::kUnsupported, "array 'q': element type 'C64' is not read"},
-      {tensor("F8_E8M0", "[8]", "[0,8]"), ErrorCode::kUnsupported, "element type 'F8_E8M0' is not read"},
-      {tensor("f32", "[2]", "[0,8]"), ErrorCode::kUnsupported, "element type 'f32' is not read"},
+      {tensor("C64", "[4611686018427387904,2]", "[0,8]"), corrupt, "more than 2^63-1 elements"},
+      {tensor("C64", "[1]", "[0,9]"), corrupt, "data_offsets [0, 9] lie outside of 8 bytes of data"},
+      {tensor("C64", "[1]", "[0,4]"), corrupt, "tensors end at byte 4 of 8 bytes of data"},
       {"{\"q\":" + std::string(100000, '{'), corrupt, "header is not JSON"},
       {"{\"q\":" + std::string(100000, '['), corrupt, "header key 'q': a list where"},
   };
@@ -95,6 +94,30 @@ TEST(SafetensorsTest, DamagedHeadersAreNamed) {
     SCOPED_TRACE(c.header.substr(0, 200));
     const std::string bytes = Safetensors(c.header, kEightBytes);
     ExpectError(c.code, c.text, [&] { FromString(bytes, "x.safetensors"); });
+  }
+}
+
+TEST(SafetensorsTest, OneUnreadableTensorTakesNothingFromTheOthers) {
+  struct Case {
+    const char* type_and_shape;
+    const char* text;
+    Dims shape;
+  };
+  const Case cases[] = {{R"("dtype":"C64","shape":[])", "array 'z': element type 'C64' is not read; save as", {}},
+                        {R"("dtype":"F8_E8M0","shape":[4])", "array 'z': element type 'F8_E8M0' is not read", {4}},
+                        {R"("dtype":"f32","shape":[1])", "array 'z': element type 'f32' is not read", {1}},
+                        {R"("dtype":"F32","shape":[1,1,1,1,1,1,1,1,1])", "array 'z': shape has 9 axes, more than 8", {}}};
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.type_and_shape);
+    const std::string header = std::string("{\"z\":{") + c.type_and_shape +
+                               R"(,"data_offsets":[0,4]},"q":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})";
+    const std::string bytes = Safetensors(header, kEightBytes);
+    const File file = FromString(bytes, "x.safetensors");
+    ASSERT_TRUE(file.Find("z")->unreadable.has_value());
+    EXPECT_EQ(file.Find("z")->shape, c.shape);
+    ExpectError(ErrorCode::kUnsupported, c.text, [&] { file.Read("z"); });
+    EXPECT_FALSE(file.Find("q")->unreadable.has_value());
+    EXPECT_EQ(file.Read("q")(0), -2);
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "regard/attention.h"
@@ -268,6 +269,21 @@ TEST(RealModel, EveryLayerAgrees) {
     EXPECT_EQ(report["agreement"]["sample"]["rows"], 12 * 132);
     EXPECT_EQ(report["problem"]["layer"], layer);
   }
+}
+
+TEST(Unreadable, ArraysMatterOnlyWhereTheyAreUsed) {
+  const std::string bad = "testdata/io/some_unreadable.npz";  // q and k can be read, 'objects' and others cannot
+  const std::string v = Scratch("v.npy"), text = Scratch("tokens.txt");
+  io::WriteNpy(v, Random(1, {2, 3, 4}));
+  std::ofstream(text) << "one\ntwo\n";
+  const Outcome run = Regard("run " + bad + " v=" + v + " --layout shd --tokens " + text);
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_NE(run.err.find("note: not read: 'objects', 'records', 'complex'"), std::string::npos) << run.err;
+  const Outcome used = Regard("run testdata/io/damaged/bzip2.npz k=" + v + " v=" + v + " --layout shd");
+  EXPECT_EQ(used.status, 2);
+  EXPECT_EQ(
+      used.err,
+      "regard: testdata/io/damaged/bzip2.npz: array 'q': is packed by zip method 12; store it or deflate it (numpy.savez)\n");
 }
 
 TEST(Empty, ProblemsHaveReportsToo) {
