@@ -136,8 +136,9 @@ std::vector<BenchRow> RunTable(const Options& options, measure::Bench& bench, St
   const std::vector<BenchCase> cases = measure::SelectCases(
       {.quick = options.quick, .name_part = options.bench_case, .isa = options.exec.isa, .threads = options.exec.threads});
   if (cases.empty()) {
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("--case: no case has \"{}\" in its name; try prefill, decode or causal", options.bench_case));
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("--case: no case has \"{}\" in its name; try prefill, decode, causal or summaries", options.bench_case));
   }
   const Table table(cases);
   if (!options.json) streams.Print(table.Heading());

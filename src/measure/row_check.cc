@@ -22,11 +22,11 @@ double Square(double x) { return x * x; }
 
 double SumError(std::int64_t count) { return 2 * (std::sqrt(static_cast<double>(count)) + 8) * kUnit; }
 
-double ScoreError(const double* q, const double* k, std::int64_t dim, double masked_score, double lse) {
+double ScoreError(const ScoreTerms& terms) {
+  const double root = std::sqrt(static_cast<double>(terms.dim));
   double products = 0;
-  for (std::int64_t d = 0; d < dim; ++d) products += std::fabs(q[d] * k[d]);
-  const double root = std::sqrt(static_cast<double>(dim));
-  return kUnit * ((root + 8) * products / root + 8 * (std::fabs(masked_score) + std::fabs(lse)));
+  for (std::int64_t d = 0; d < terms.dim; ++d) products += std::fabs(terms.q[d] * terms.k[d]) / root;
+  return kUnit * ((root + 8) * (products + std::fabs(terms.start)) + 8 * (std::fabs(terms.masked_score) + std::fabs(terms.lse)));
 }
 
 RowCheck::RowCheck(const Workload::Row& row)
@@ -39,7 +39,8 @@ RowCheck::RowCheck(const Workload::Row& row)
   for (std::int64_t j = 0; j < keys_; ++j) {
     if (Weight(j) == 0) continue;
     ++visible_;
-    score_error_[static_cast<std::size_t>(j)] = ScoreError(q.As<double>(), k.As<double>() + j * dim, dim, MaskedScore(j), Lse());
+    score_error_[static_cast<std::size_t>(j)] =
+        ScoreError({q.As<double>(), k.As<double>() + j * dim, dim, MaskedScore(j), Lse()});
   }
 }
 

@@ -8,7 +8,7 @@
 //     |Δw_j|       ≤ w_j·(4·ε_j + bound of lse)
 //     |Δentropy|   ≤ 4·√(Σ_j (w_j·ε_j·(1 + |ln w_j|))²) + (bound of lse + 2·(√n + 8)·u)·(1 + entropy)
 // over the n visible keys. That holds for inputs like the workload's; a kernel that skips one tile of keys, or shifts a mask by one, is
-// out of bounds by far.
+// out of bounds by far. A weight that is computed afterwards, as exp(m_j − lse) by a sum that starts at −lse, has √dim·u·|lse| more in ε_j.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,15 @@ inline constexpr double kUnit = 0x1p-24;  // u: the largest relative error of ro
 /// 2·(√n + 8)·u: what adding n numbers may err by, as a part of the sum of their absolute values.
 double SumError(std::int64_t count);
 
-/// ε_j of a query and a key, at the default scale.
-double ScoreError(const double* q, const double* k, std::int64_t dim, double masked_score, double lse);
+/// What ε_j depends on: a query and a key of `dim` numbers, at the default scale. The sum of products starts at `start`, which is rounded with
+/// them: 0, or −lse where weights are computed afterwards.
+struct ScoreTerms {
+  const double *q, *k;
+  std::int64_t dim;
+  double masked_score, lse;
+  double start = 0;
+};
+double ScoreError(const ScoreTerms& terms);
 
 class RowCheck {
  public:

@@ -163,7 +163,7 @@ class AnswerCheck {
     for (std::int64_t d = 0; d < dim; ++d) score += q[d] * k[d];
     score /= std::sqrt(static_cast<double>(dim));
     const double lse = s_.lse(0, head, query), weight = std::exp(score - lse);
-    return {weight, weight * 4 * ScoreError(q, k, dim, score, lse)};
+    return {weight, weight * 4 * ScoreError({q, k, dim, score, lse, -lse})};
   }
 
   // Sums over pairs whose errors are independent.

@@ -131,16 +131,23 @@ void Workload::MakeFeature() {
 // All queries and keys point the same way, the queries by different lengths and the keys by more and more: score(i, j) = a_i·(j+1)/kv_len
 // with a_i from 21 to 39, so that even among 131,072 keys each score exceeds the one before by more than rounding takes away.
 void Workload::MakeRising() {
-  const auto fill = [this](Tensor& tensor, const auto& value_of) {
+  Random random(6);
+  std::vector<float> direction(static_cast<std::size_t>(case_.dim));
+  float squares = 0;
+  for (float& x : direction) {
+    x = random.NearlyNormal();
+    squares += x * x;
+  }
+  const auto fill = [&](Tensor& tensor, const auto& length_of) {
     float* to = tensor.MutableAs<float>();
-    for (std::int64_t row = 0; row < tensor.num_elements() / case_.dim; ++row, to += case_.dim) {
-      std::fill_n(to, case_.dim, value_of(row));
+    for (std::int64_t row = 0; row < tensor.num_elements() / case_.dim; ++row) {
+      const float length = length_of(row);
+      for (const float x : direction) *to++ = length * x;
     }
   };
-  Random random(6);
-  const float root = std::sqrt(static_cast<float>(case_.dim));
-  fill(q_, [&](std::int64_t) { return (30 + 3 * std::clamp(random.NearlyNormal(), -3.0f, 3.0f)) / root; });
-  fill(k_, [this](std::int64_t row) { return static_cast<float>(row % case_.kv_len + 1) / static_cast<float>(case_.kv_len); });
+  const float unit = std::sqrt(static_cast<float>(case_.dim)) / squares;  // undoes the default scale
+  fill(q_, [&](std::int64_t) { return unit * (30 + 3 * std::clamp(random.NearlyNormal(), -3.0f, 3.0f)); });
+  fill(k_, [&](std::int64_t row) { return static_cast<float>(row % case_.kv_len + 1) / static_cast<float>(case_.kv_len); });
 }
 
 PlanShape Workload::shape() const { return PlanShape::Of(q_view_, k_view_, v_view_); }
