@@ -101,6 +101,8 @@ struct ExecOptions {
   /// Instruction set of the kernels by name, as `regard info` lists them; empty means the best this CPU has.
   std::string isa = {};
   /// 0 means all that OpenMP offers; 1 opens no parallel region. Results do not depend on it (staged has its BLAS' bits).
+  /// It does not bind the BLAS that the staged path calls: CBLAS has no argument for it, and the settings of the process are the program's
+  /// own. Where one thread must do, set the BLAS library's number to 1, as OPENBLAS_NUM_THREADS does.
   int threads = 0;
   /// Called now and then with the fraction done, from one thread at a time. Must not throw.
   std::function<void(double)> on_progress = {};

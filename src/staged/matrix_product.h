@@ -1,6 +1,8 @@
 // The matrix products of the staged room, by CBLAS: row-major, unit stride along columns, sizes that fit its 32-bit integers.
 //
-// How many threads a product uses is the BLAS library's own affair: nothing here changes its process-wide settings.
+// How many threads a product uses is the BLAS library's own affair, whatever ExecOptions::threads says. CBLAS has no argument for it, and
+// what libraries offer besides, such as openblas_set_num_threads, holds for the whole process: a library must not change that behind the
+// back of its program. The command, which is the program, does (cli/blas_threads.h).
 #pragma once
 
 #include <cstdint>
