@@ -14,14 +14,14 @@ import shapes
 
 # Read by libraries when they start, so they must be there before Python is. Memory that a peer gives back and asks for again in every call
 # stays mapped, in huge pages: regard's results lie in memory that is there already, and a peer shall not pay for page faults.
-_ENVIRONMENT = {
+ENVIRONMENT = {
     "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
     "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(8 << 30),
     "MALLOC_TOP_PAD_": str(1 << 28),
 }
 
-_MIN_SECONDS, _MIN_SAMPLES = 1.0, 3
+MIN_SECONDS, _MIN_SAMPLES = 1.0, 3
 _LARGEST_ERROR = 1e-4  # f32 attention of normal inputs errs by less than 1e-5; a wrong mask or scale by 1e-2 and more
 
 
@@ -40,7 +40,7 @@ def time_call(call, threads):
     clock = time.process_time if threads == 1 else time.perf_counter
     samples, start = [], time.perf_counter()
     call()
-    while len(samples) < _MIN_SAMPLES or time.perf_counter() - start < _MIN_SECONDS:
+    while len(samples) < _MIN_SAMPLES or time.perf_counter() - start < MIN_SECONDS:
         before = clock()
         call()
         samples.append(clock() - before)
@@ -50,7 +50,7 @@ def time_call(call, threads):
 def run_regard(command, case, threads):
     """name -> row, for a case and what it is compared with. One thread a default: then rows for two exist, too."""
     arguments = [command, "bench", "--json", "--case", case] + (["--threads", str(threads)] if threads != 1 else [])
-    environment = {name: value for name, value in os.environ.items() if name not in _ENVIRONMENT}
+    environment = {name: value for name, value in os.environ.items() if name not in ENVIRONMENT}
     result = subprocess.run(arguments, stdout=subprocess.PIPE, check=True, env=environment)
     report = json.loads(result.stdout)
     return report["machine"], {row["case"]: row for row in report["rows"]}
@@ -84,8 +84,8 @@ def main():
     parser.add_argument("--regard", default="regard", help="the command")
     parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
-    if any(os.environ.get(name) != value for name, value in _ENVIRONMENT.items()):
-        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **_ENVIRONMENT})
+    if any(os.environ.get(name) != value for name, value in ENVIRONMENT.items()):
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **ENVIRONMENT})
 
     libraries = load_libraries()
     columns, lines, machine = [], [], None
