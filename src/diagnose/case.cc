@@ -24,9 +24,12 @@ constexpr double kFillThreshold = -9000;
 // For LowPrecisionIsRefuted. Rounding fills its bound about alike in all rows, within a factor of a hundred; f32 fills less than a
 // thousandth of what bf16 would.
 constexpr double kNearlyAll = 0.9, kRoomToDiffer = 50, kUnlikeRounding = 1000, kUseOfMistakes = 0.02;
-// Whether no key has nearly all of the weight.
+
+// Whether neither one key nor the sink has nearly all of the weight.
 bool IsShared(const RowState& s) {
-  return s.num_visible > 1 && !s.weights.empty() && *std::max_element(s.weights.begin(), s.weights.end()) < kNearlyAll;
+  if (s.num_visible < 2 || s.weights.empty()) return false;
+  const double sum = std::accumulate(s.weights.begin(), s.weights.end(), 0.0);
+  return *std::max_element(s.weights.begin(), s.weights.end()) < kNearlyAll && sum > 1 - kNearlyAll;
 }
 
 bool FitsGrid(double x, DType type) {

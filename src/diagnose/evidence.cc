@@ -208,10 +208,11 @@ std::vector<Candidate> FindInconsistencies(const Case& c) {
   std::vector<Candidate> found;
   const ObservedStage* weights = c.Find(Stage::kWeights);
   const ObservedStage* context = c.Find(Stage::kContext);
+  const Stage result = context != nullptr ? Stage::kContext : Stage::kProjected;
   if (weights == nullptr || c.UneditedOf(Stage::kWeights).Matches()) return found;
   double p = 0;
   const bool dropout = IsDropout(c, *weights, &p);
-  const bool context_right = context != nullptr && (c.UneditedOf(Stage::kContext).Matches());
+  const bool context_right = c.Find(result) != nullptr && c.UneditedOf(result).Matches();
   if (dropout && !context_right) found.push_back(Finding("F75", {{"p", p}}, c));
   if (context_right) {
     std::vector<ExplanationParam> params;

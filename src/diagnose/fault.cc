@@ -56,8 +56,8 @@ void Proposals::AddFamily(std::function<void(Variant&, double)> edit, std::vecto
 const std::vector<const Fault*>& Catalogue() {
   static const std::vector<const Fault*> all = [] {
     std::vector<const Fault*> faults;
-    for (const std::span<const Fault> group : {ScaleFaults(), LayoutFaults(), PositionFaults(), MaskFaults(), SoftmaxFaults(),
-                                               ContextFaults(), ProjectionFaults(), RunFaults()}) {
+    for (const std::span<const Fault> group : {ScaleFaults(), LayoutFaults(), HeadFaults(), PositionFaults(), MaskFaults(),
+                                               SoftmaxFaults(), ContextFaults(), ProjectionFaults(), RunFaults()}) {
       for (const Fault& fault : group) faults.push_back(&fault);
     }
     std::sort(faults.begin(), faults.end(), [](const Fault* a, const Fault* b) {

@@ -77,6 +77,7 @@ struct Fault {
 
 std::span<const Fault> ScaleFaults();
 std::span<const Fault> LayoutFaults();
+std::span<const Fault> HeadFaults();
 std::span<const Fault> PositionFaults();
 std::span<const Fault> MaskFaults();
 std::span<const Fault> SoftmaxFaults();

@@ -1,4 +1,4 @@
-// Faults of layout and heads: F10–F18, F94, F99.
+// Faults of layout: F10–F14, F18, F94, F100.
 //
 // Memory read in another order than it was written is a map of rows: which row of which tensor stands where row (b, head, t) should.
 #include <algorithm>
@@ -36,23 +36,27 @@ std::function<void(Variant&)> UseRows(const Case& c, RowMap q, RowMap k, RowMap 
   };
 }
 
-std::function<void(Variant&)> UseHeads(const Case& c, std::vector<std::int64_t> k_head, std::vector<std::int64_t> v_head) {
-  return [&c, k_head = std::move(k_head), v_head = std::move(v_head)](Variant& variant) {
-    auto operands = std::make_shared<Operands>(c.evaluator().operands());
-    operands->k_head = k_head;
-    operands->v_head = v_head;
-    std::vector<RowId> probes = c.wrong_rows();
-    probes.insert(probes.end(), c.right_rows().begin(), c.right_rows().end());
-    operands->KeepDots(probes);
-    variant.operands = operands;
-  };
-}
-
 void SplitByView(const Case& c, Proposals& p) {
   const Problem& x = c.problem();
   if (x.heads == 1) return;
   p.Add(UseRows(c, ReadAsHeadsFirst(From::kQ, x.heads, x.q_len), ReadAsHeadsFirst(From::kK, x.kv_heads, x.kv_len),
-                ReadAsHeadsFirst(From::kV, x.kv_heads, x.kv_len)));
+                ReadAsHeadsFirst(From::kV, x.kv_heads, x.kv_len)),
+        {{"written_as", 0, "bshd"}});
+  const auto tokens_first =
+      UseRows(c, ReadAsTokensFirst(From::kQ, x.heads, x.q_len), ReadAsTokensFirst(From::kK, x.kv_heads, x.kv_len),
+              ReadAsTokensFirst(From::kV, x.kv_heads, x.kv_len));
+  p.Add(tokens_first, {{"written_as", 0, "bhsd"}, {"read_as", 0, "bshd"}});
+  // The result goes back the way it came: written as [tokens, heads, dim], read as [heads, tokens, dim].
+  const std::int64_t heads = x.heads, len = x.q_len;
+  p.AddWithSlots(slot::kOperands | slot::kOutput,
+                 [tokens_first, heads, len](Variant& v) {
+                   tokens_first(v);
+                   v.output_row = [heads, len](RowId r) {
+                     const std::int64_t n = r.h * len + r.i;
+                     return RowId{r.b, n % heads, n / heads};
+                   };
+                 },
+                 {{"written_as", 0, "bhsd"}, {"read_as", 0, "bshd, the result too"}});
 }
 
 void MergeWithoutTranspose(const Case& c, Proposals& p) {
@@ -89,46 +93,65 @@ void MergeWithoutTranspose(const Case& c, Proposals& p) {
   }
 }
 
-// Attention along the batch axis: batch and sequence exchanged on the way in and out.
-void BatchAndSequenceSwapped(const Case& c, Proposals& p) {
-  const Problem& x = c.problem();
-  if (x.batch == 1 || x.batch > x.kv_len || x.q_len != x.kv_len || x.mask.data != nullptr || x.bias.data != nullptr ||
-      x.kv_lens.data != nullptr || x.q_segments.data != nullptr)
-    return;
-  const std::int64_t batch = x.batch;
-  p.AddWithSlots(slot::kOperands | slot::kSoftmax | slot::kMasking | slot::kOutput, [batch](Variant& v) {
-    v.masking = [batch](RowState& s) {
+// Attention along another axis than the tokens': the keys of `row` are the rows other(row, 0 … count − 1), and take the first entries.
+void AttendAlong(Proposals& p, std::int64_t count, std::int64_t (*own)(const RowId&), RowId (*other)(RowId, std::int64_t)) {
+  p.AddWithSlots(slot::kOperands | slot::kSoftmax | slot::kMasking | slot::kOutput, [=](Variant& v) {
+    v.masking = [=](RowState& s) {
       const Operands& o = *s.variant->operands;
-      const RowId row = s.id;
-      const bool causal = s.variant->rules.causal;
-      for (std::size_t j = 0; j < s.masked.size(); ++j) s.masked[j] = -std::numeric_limits<double>::infinity(), s.visible[j] = 0;
-      // Keys are the other samples' tokens at the same place; they take the first entries of the row.
+      std::fill(s.masked.begin(), s.masked.end(), -std::numeric_limits<double>::infinity());
+      std::fill(s.visible.begin(), s.visible.end(), 0);
       s.num_visible = 0;
-      for (std::int64_t other = 0; other < batch && other < static_cast<std::int64_t>(s.masked.size()); ++other) {
-        if (causal && other > row.b) continue;
-        const double* q = o.Q(row.b, row.h, row.i);
-        const double* k = o.K(other, o.k_head[static_cast<std::size_t>(row.h)], row.i);
-        double dot = 0;
-        for (std::int64_t d = 0; d < o.head_dim; ++d) dot += q[d] * k[d];
-        s.masked[static_cast<std::size_t>(other)] = s.variant->scale * dot;
-        s.visible[static_cast<std::size_t>(other)] = 1;
+      for (std::int64_t n = 0; n < count; ++n) {
+        if (s.variant->rules.causal && n > own(s.id)) continue;
+        const RowId key = other(s.id, n);
+        const double* q = o.Q(s.id.b, s.id.h, s.id.i);
+        const double* k = o.K(key.b, o.k_head[static_cast<std::size_t>(key.h)], key.i);
+        s.masked[static_cast<std::size_t>(n)] = s.variant->scale * std::inner_product(q, q + o.head_dim, k, 0.0);
+        s.visible[static_cast<std::size_t>(n)] = 1;
         ++s.num_visible;
       }
     };
-    v.product = [](RowState& s) {
+    v.product = [=](RowState& s) {
       const Operands& o = *s.variant->operands;
       s.context.assign(static_cast<std::size_t>(o.v_dim), 0);
       s.magnitude = s.context;
-      for (std::size_t other = 0; other < s.weights.size(); ++other) {
-        if (!s.visible[other]) continue;
-        const double* value = o.V(static_cast<std::int64_t>(other), o.v_head[static_cast<std::size_t>(s.id.h)], s.id.i);
+      for (std::int64_t n = 0; n < count; ++n) {
+        if (!s.visible[static_cast<std::size_t>(n)]) continue;
+        const RowId key = other(s.id, n);
+        const double weight = s.weights[static_cast<std::size_t>(n)];
+        const double* value = o.V(key.b, o.v_head[static_cast<std::size_t>(key.h)], key.i);
         for (std::size_t d = 0; d < s.context.size(); ++d) {
-          s.context[d] += s.weights[other] * value[d];
-          s.magnitude[d] += std::fabs(s.weights[other] * value[d]);
+          s.context[d] += weight * value[d];
+          s.magnitude[d] += std::fabs(weight * value[d]);
         }
       }
     };
   });
+}
+
+// Where another axis can stand for the tokens: as many queries as keys, and no rule that the other axis could not follow.
+bool MayAttendAlong(const Case& c, std::int64_t count) {
+  const Problem& x = c.problem();
+  return count > 1 && count <= x.kv_len && x.q_len == x.kv_len && x.mask.data == nullptr && x.bias.data == nullptr &&
+         x.kv_lens.data == nullptr && x.q_segments.data == nullptr;
+}
+
+void BatchAndSequenceSwapped(const Case& c, Proposals& p) {
+  if (!MayAttendAlong(c, c.problem().batch)) return;
+  AttendAlong(
+      p, c.problem().batch, [](const RowId& r) { return r.b; },
+      [](RowId r, std::int64_t n) {
+        return RowId{n, r.h, r.i};
+      });
+}
+
+void HeadsAndTokensSwapped(const Case& c, Proposals& p) {
+  if (!MayAttendAlong(c, c.problem().heads)) return;
+  AttendAlong(
+      p, c.problem().heads, [](const RowId& r) { return r.h; },
+      [](RowId r, std::int64_t n) {
+        return RowId{r.b, n, r.i};
+      });
 }
 
 // One tensor alone read in another order than it lies in memory.
@@ -188,144 +211,6 @@ void KeyStridesForValues(const Case& c, Proposals& p) {
         v.operands = ReplaceOperands(c, {}, {}, values);
       },
       {{"row_stride", static_cast<double>(x.head_dim)}});
-}
-
-void HeadCollapse(const Case& c, Proposals& p) {
-  const Problem& x = c.problem();
-  const std::size_t heads = static_cast<std::size_t>(x.heads);
-  for (std::int64_t g = 0; g < x.kv_heads && x.kv_heads > 1; ++g) {
-    const std::vector<std::int64_t> all(heads, g);
-    const std::vector<std::int64_t>& own = c.evaluator().operands().k_head;
-    const double number = static_cast<double>(g);
-    const int complexity = g == 0 ? 0 : 1;
-    p.Add(UseHeads(c, all, all), {{"kv_head", number}, {"of", 0, "k and v"}}, complexity);
-    p.Add(UseHeads(c, all, own), {{"kv_head", number}, {"of", 0, "k"}}, complexity);
-    p.Add(UseHeads(c, own, all), {{"kv_head", number}, {"of", 0, "v"}}, complexity);
-  }
-  if (x.heads == 1) return;
-  p.Add([](Variant& v) { v.output_row = [](RowId r) { return RowId{r.b, 0, r.i}; }; }, {{"head", 0}, {"of", 0, "q, k and v"}});
-  if (x.kv_heads == 1) return;
-  p.Add(UseRows(c,
-                [](std::int64_t b, std::int64_t, std::int64_t t) {
-                  return RowSource{From::kQ, b, 0, t};
-                },
-                {}, {}),
-        {{"head", 0}, {"of", 0, "q"}});
-  std::vector<std::int64_t> shifted;
-  for (std::int64_t h = 0; h < x.heads; ++h) shifted.push_back((h / x.group_size + 1) % x.kv_heads);
-  p.Add(UseHeads(c, shifted, shifted), {{"of", 0, "the next kv head"}}, 1);
-}
-
-// The kv head that each query head reads, found head by head; empty when no head decides it.
-std::vector<std::int64_t> SolveHeadMap(const Case& c) {
-  const Problem& x = c.problem();
-  std::vector<std::int64_t> map = c.evaluator().operands().k_head;
-  if (x.kv_heads == 1 || x.kv_heads > 64) return {};
-  bool changed = false;
-  RowState state;
-  for (std::int64_t h = 0; h < x.heads; ++h) {
-    for (std::int64_t g = 0; g < x.kv_heads; ++g) {
-      auto operands = std::make_shared<Operands>(c.evaluator().operands());
-      operands->dots = nullptr;
-      std::fill(operands->k_head.begin(), operands->k_head.end(), g);
-      operands->v_head = operands->k_head;
-      Variant v = c.evaluator().Unedited();
-      v.operands = operands;
-      int rows = 0;
-      bool fits = true;
-      for (const RowId& row : c.wrong_rows()) {
-        if (row.h != h || rows == 2) continue;
-        ++rows;
-        fits = fits && c.Compare(v, row, &state).Matches();
-        if (!fits) break;
-      }
-      if (rows == 0 || !fits) continue;
-      changed = changed || map[static_cast<std::size_t>(h)] != g;
-      map[static_cast<std::size_t>(h)] = g;
-      break;
-    }
-  }
-  return changed ? map : std::vector<std::int64_t>{};
-}
-
-std::string ListText(const std::vector<std::int64_t>& list) {
-  std::string text;
-  for (const std::int64_t n : list) text += (text.empty() ? "" : ",") + std::to_string(n);
-  return text;
-}
-
-void GroupsTiled(const Case& c, Proposals& p) {
-  const Problem& x = c.problem();
-  if (x.kv_heads == 1) return;
-  if (x.kv_heads < x.heads) {
-    std::vector<std::int64_t> tiled;
-    for (std::int64_t h = 0; h < x.heads; ++h) tiled.push_back(h % x.kv_heads);
-    p.Add(UseHeads(c, tiled, tiled), {{"of", 0, "k and v"}});
-    p.Add(UseHeads(c, tiled, c.evaluator().operands().k_head), {{"of", 0, "k"}}, 1);
-    p.Add(UseHeads(c, c.evaluator().operands().k_head, tiled), {{"of", 0, "v"}}, 1);
-    if (const std::vector<std::int64_t> map = SolveHeadMap(c); !map.empty() && map != tiled) {
-      p.Add(UseHeads(c, map, map), {{"kv_head_of_head", 0, ListText(map)}}, 2);
-    }
-  }
-}
-
-void GroupsRepeatTokens(const Case& c, Proposals& p) {
-  const Problem& x = c.problem();
-  const std::int64_t group = x.group_size, len = x.kv_len;
-  if (group == 1) return;
-  // k.repeat_interleave(group, tokens) has as many numbers as the right one, and is then viewed as [heads, tokens, dim].
-  std::vector<std::int64_t> each(static_cast<std::size_t>(x.heads));
-  std::iota(each.begin(), each.end(), 0);
-  const auto expanded = [&c, group, len, each](bool interleave) {
-    return [&c, group, len, each, interleave](Variant& v) {
-      const Operands& o = c.evaluator().operands();
-      auto wide = std::make_shared<Operands>(o);
-      wide->kv_heads = o.heads;
-      wide->k_head = wide->v_head = each;
-      for (const bool keys : {true, false}) {
-        const std::vector<double>& from = keys ? *o.k : *o.v;
-        const std::int64_t dim = keys ? o.head_dim : o.v_dim;
-        auto to = std::make_shared<std::vector<double>>();
-        to->reserve(from.size() * static_cast<std::size_t>(group));
-        for (std::int64_t b = 0; b < c.problem().batch; ++b) {
-          for (std::int64_t n = 0; n < o.heads * len; ++n) {
-            const std::int64_t g = n / (len * group), within = n % (len * group);
-            const std::int64_t t = interleave ? within / group : within % len;
-            const double* row = from.data() + ((b * o.kv_heads + g) * len + t) * dim;
-            to->insert(to->end(), row, row + dim);
-          }
-        }
-        (keys ? wide->k : wide->v) = to;
-      }
-      wide->ComputeNorms();
-      wide->dots = nullptr;
-      v.operands = wide;
-    };
-  };
-  p.Add(expanded(true), {{"kv_len", static_cast<double>(len)}});
-  if (x.kv_heads > 1) return;
-  // One kv head broadcasts over all heads, so the longer keys pass as they are.
-  p.Add(
-      [&c, group, len](Variant& v) {
-        const Operands& o = c.evaluator().operands();
-        auto longer = std::make_shared<Operands>(o);
-        longer->kv_len = len * group;
-        for (const bool keys : {true, false}) {
-          const std::vector<double>& from = keys ? *o.k : *o.v;
-          const std::size_t dim = static_cast<std::size_t>(keys ? o.head_dim : o.v_dim);
-          auto to = std::make_shared<std::vector<double>>();
-          for (std::size_t r = 0; r < from.size() / dim; ++r) {
-            for (std::int64_t copy = 0; copy < group; ++copy)
-              to->insert(to->end(), from.begin() + static_cast<std::ptrdiff_t>(r * dim),
-                         from.begin() + static_cast<std::ptrdiff_t>((r + 1) * dim));
-          }
-          (keys ? longer->k : longer->v) = to;
-        }
-        longer->ComputeNorms();
-        longer->dots = nullptr;
-        v.operands = longer;
-      },
-      {{"kv_len", static_cast<double>(len * group)}});
 }
 
 // q, k and v cut out of one fused tensor [tokens, …] in another order than it was written. Chunks are rows of one head.
@@ -409,43 +294,6 @@ void QueriesAndKeysSwapped(const Case& c, Proposals& p) {
   });
 }
 
-// Heads written in another order: found head by head, by their context.
-void HeadsPermuted(const Case& c, Proposals& p) {
-  const Problem& x = c.problem();
-  if (x.heads == 1 || x.heads > 128 || c.Find(Stage::kContext) == nullptr) return;
-  std::vector<std::int64_t> order(static_cast<std::size_t>(x.heads));
-  std::iota(order.begin(), order.end(), 0);
-  const Variant unedited = c.evaluator().Unedited();
-  const Stage only = Stage::kContext;
-  RowState state;
-  bool changed = false;
-  for (std::int64_t h = 0; h < x.heads; ++h) {
-    for (std::int64_t other = 0; other < x.heads; ++other) {
-      Variant v = unedited;
-      v.output_row = [other](RowId r) { return RowId{r.b, other, r.i}; };
-      int rows = 0;
-      bool fits = true;
-      for (const RowId& row : c.wrong_rows()) {
-        if (row.h != h || rows == 2) continue;
-        ++rows;
-        fits = fits && c.Compare(v, row, &state, &only).Matches();
-        if (!fits) break;
-      }
-      if (rows == 0 || !fits) continue;
-      changed = changed || other != h;
-      order[static_cast<std::size_t>(h)] = other;
-      break;
-    }
-  }
-  std::vector<std::int64_t> sorted = order;
-  std::sort(sorted.begin(), sorted.end());
-  if (!changed || std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end()) return;
-  const auto move = [order](RowId r) { return RowId{r.b, order[static_cast<std::size_t>(r.h)], r.i}; };
-  const std::vector<ExplanationParam> params = {{"head_of_head", 0, ListText(order)}};
-  p.Add([move](Variant& v) { v.output_row = move; }, params, 2);
-  p.Add([move](Variant& v) { v.context_row = move; }, params, 2);
-}
-
 constexpr Fault kFaults[] = {
     {"F10", "heads split by a view only", Stage::kInputs, slot::kOperands, "[tokens, heads·dim] read as [heads, tokens, dim]",
      "exact with one head; else wrong from the scores on, and head 0 mixes tokens",
@@ -462,22 +310,14 @@ constexpr Fault kFaults[] = {
      "honour the strides of the tensor, or copy it to contiguous memory first", StridesIgnored},
     {"F14", "k's strides used for v", Stage::kInputs, slot::kOperands, "v read with the strides of k",
      "weights are right; wrong only when k and v differ in layout", "pass v's own strides", KeyStridesForValues},
-    {"F15", "head index collapses", Stage::kInputs, slot::kOperands, "several heads read one head",
-     "heads with different keys and values give related rows", "check the head index and head stride of the operand named",
-     HeadCollapse},
-    {"F16", "grouped heads tiled", Stage::kInputs, slot::kOperands, "kv head = h mod kv_heads",
-     "permuting the query heads makes it match; one kv head, or as many as heads, hides it",
-     "query head h reads kv head h / (heads/kv_heads): repeat_interleave, not repeat", GroupsTiled},
-    {"F17", "grouped heads repeated along tokens", Stage::kInputs, slot::kOperands, "k and v repeated along the token axis",
-     "columns are duplicated", "repeat along the head axis", GroupsRepeatTokens},
     {"F18", "fused qkv split in another order", Stage::kInputs, slot::kOperands, "[q k v] in blocks against per head",
      "shapes agree; matches after splitting again; one head hides it",
      "split the fused projection in the order the checkpoint stores it", FusedOrder},
+    {"F100", "heads and tokens swapped", Stage::kInputs, slot::kOperands, "attention along the head axis, token by token",
+     "rows depend on the other heads of their own token only; one token gives what one head gives",
+     "the kernel expects [batch, heads, tokens, dim]: transpose [batch, tokens, heads, dim] first", HeadsAndTokensSwapped},
     {"F94", "q and k swapped", Stage::kInputs, slot::kOperands, "softmax(k·qᵀ)",
      "scores are the transpose; symmetric inputs hide it", "scores are q·kᵀ: rows are queries", QueriesAndKeysSwapped},
-    {"F99", "heads in another order", Stage::kContext, slot::kOutput, "context heads permuted",
-     "each head matches another head's result",
-     "keep the order of heads of the checkpoint; see the parameter for the order found", HeadsPermuted},
 };
 
 }  // namespace

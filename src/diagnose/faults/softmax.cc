@@ -93,6 +93,21 @@ void SoftmaxOverHeads(const Case& c, Proposals& p) {
       s.lse = largest + std::log(sum);
     };
   });
+  // Over the axis of heads alone: at each pair of query and key all heads together sum to 1.
+  p.Add(
+      [](Variant& v) {
+        v.softmax = [](RowState& s) {
+          std::vector<double> sum(s.masked.size(), 0);
+          RowState other;
+          for (std::int64_t h = 0; h < s.evaluator->problem().heads; ++h) {
+            s.evaluator->EvaluateMasked(*s.variant, {s.id.b, h, s.id.i}, &other);
+            for (std::size_t j = 0; j < sum.size(); ++j) sum[j] += std::exp(other.masked[j] - s.masked[j]);
+          }
+          s.weights.assign(s.masked.size(), 0);
+          for (std::size_t j = 0; j < s.masked.size(); ++j) s.weights[j] = s.masked[j] == -kInfinity ? 0 : 1 / sum[j];
+        };
+      },
+      {{"axis", 0, "heads alone"}});
 }
 
 // -------------------------------------------------------------------------------------------------- the wrong function
@@ -144,6 +159,14 @@ void NotNormalised(const Case&, Proposals& p) {
         };
       },
       {{"weights", 0, "the scores themselves"}});
+  p.Add(
+      [](Variant& v) {
+        v.softmax = [](RowState& s) {
+          Evaluator::SoftmaxOverKeys(s);
+          for (std::size_t j = 0; j < s.weights.size(); ++j) s.weights[j] = s.masked[j] - s.lse;
+        };
+      },
+      {{"weights", 0, "log_softmax(scores)"}});
   p.Add(
       [](Variant& v) {
         v.softmax = [](RowState& s) {
