@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
@@ -25,11 +26,7 @@ bool IsStage(const std::string& name) {
   return name == "scores" || name == "capped" || name == "masked_scores" || name == "weights";
 }
 
-bool Wants(const std::vector<std::string>& names, const char* name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
-// What --save and -o come to for this problem; checked before anything is computed.
+// What --save and -o come to for this problem; checked before it is computed.
 std::vector<std::string> NamesToSave(const Options& options, const io::Problem& problem) {
   if (options.output.empty()) {
     if (!options.save.empty()) throw UsageError("--save: needs a file to save to; add -o FILE.npz");
@@ -46,6 +43,7 @@ std::vector<std::string> NamesToSave(const Options& options, const io::Problem& 
     const bool absent = (third_stage && name != "context" && name != "weights" && name != "v") ||
                         (options.dim && name != "context" && name != "weights" && name != "scores") ||
                         (name == "projected" && problem.kind != io::Problem::Kind::kSelfAttention);
+    if (std::ranges::count(names, name) > 1) throw UsageError(fmt::format("--save: '{}' is given twice; keep one", name));
     if (absent) throw Error(ErrorCode::kInvalidArgument, fmt::format("--save: this run has no '{}'; leave it out", name));
   }
   return names;
@@ -72,10 +70,17 @@ double ContextElements(const PlanShape& s) {
 
 // ---------------------------------------------------------------------------------------------------------------- running
 
-// Results in the shapes they have in files, with their views in full shape.
-class ResultTensors {
+// The results of one problem, in the shapes they have in files, with their views in full shape.
+class Results {
  public:
-  explicit ResultTensors(const io::Problem& problem) : problem_(problem) {}
+  /// `layers`: how many problems alike have their results held at once.
+  Results(const io::Problem& problem, std::vector<std::string> wanted, std::size_t layers)
+      : problem_(problem), wanted_(std::move(wanted)), layers_(static_cast<double>(layers)) {}
+
+  /// The names that are to be saved.
+  const std::vector<std::string>& wanted() const { return wanted_; }
+  double layers() const { return layers_; }
+  bool Wants(const char* name) const { return std::ranges::find(wanted_, name) != wanted_.end(); }
 
   MutableTensorView Make(const std::string& name, DType type, const Dims& full) {
     Tensor& tensor = tensors_[name] = Tensor::Uninitialized(type, problem_.FileShape(name, full));
@@ -86,14 +91,12 @@ class ResultTensors {
     return problem_.FromFileShape(name, full, tensors_.at(name).view());
   }
 
-  void Save(const std::string& path, const std::vector<std::string>& names) const {
-    std::vector<io::OutputArray> arrays;
-    for (const std::string& name : names) arrays.push_back({.name = name, .tensor = tensors_.at(name)});
-    io::Write(path, arrays);
-  }
+  Tensor Take(const std::string& name) { return std::move(tensors_.at(name)); }
 
  private:
   const io::Problem& problem_;
+  const std::vector<std::string> wanted_;
+  const double layers_;
   std::map<std::string, Tensor> tensors_;
 };
 
@@ -101,19 +104,19 @@ Dims ContextShape(const PlanShape& s) { return {s.batch, s.heads, s.q_len, s.v_d
 Dims StageShape(const PlanShape& s) { return {s.batch, s.heads, s.q_len, s.kv_len}; }
 
 // The inputs' projections and the projected context, where they are to be saved.
-void AddProjections(const io::Problem& problem, const std::vector<std::string>& names, ResultTensors* results) {
+void AddProjections(const io::Problem& problem, Results* results) {
   for (const auto& [name, view] : {std::pair{"q", problem.q}, std::pair{"k", problem.k}, std::pair{"v", problem.v}}) {
-    if (Wants(names, name)) results->Put(name, Tensor::CopyOf(view));
+    if (results->Wants(name)) results->Put(name, Tensor::CopyOf(view));
   }
-  if (!Wants(names, "projected")) return;
+  if (!results->Wants("projected")) return;
   const Tensor projected = ProjectContext(results->Full("context", ContextShape(problem.shape)), problem.projections);
   results->Put("projected", problem.ToFileShape("projected", projected));
 }
 
-report::RunReport RunAttention(const Options& options, const io::Problem& problem, const std::vector<std::string>& names,
-                               ResultTensors* results) {
+report::RunReport RunAttention(const Options& options, const io::Problem& problem, Results* results) {
   const PlanShape& s = problem.shape;
-  const bool saves_stages = std::any_of(names.begin(), names.end(), IsStage);
+  const auto stages = static_cast<double>(std::ranges::count_if(results->wanted(), IsStage));
+  const bool saves_stages = stages > 0;
   const Path path = options.path.value_or(Path::kFused), stage_path = path == Path::kFused ? Path::kStaged : path;
   const report::Call call = report::CallOf(problem);
   ExecOptions exec = options.exec;
@@ -124,10 +127,9 @@ report::RunReport RunAttention(const Options& options, const io::Problem& proble
   const Plan stage_plan = saves_stages && path == Path::kFused ? Plan(s, call.params, exec) : plan;
 
   const DType stage_type = stage_path == Path::kReference ? DType::kF64 : DType::kF32;
-  const double stages = static_cast<double>(std::count_if(names.begin(), names.end(), IsStage));
   const double stage_bytes = stages * Pairs(s) * static_cast<double>(ItemSize(stage_type));
   CheckMemory(options,
-              stage_bytes + ContextElements(s) * static_cast<double>(ItemSize(s.v_dtype)) +
+              results->layers() * (stage_bytes + ContextElements(s) * static_cast<double>(ItemSize(s.v_dtype))) +
                   static_cast<double>(std::max(plan.WorkspaceBytes(), stage_plan.WorkspaceBytes())),
               saves_stages ? "the stages to be saved and their run" : "the run and its results",
               saves_stages ? "save fewer stages, or state a larger one" : "use --path fused, or state a larger one");
@@ -139,7 +141,7 @@ report::RunReport RunAttention(const Options& options, const io::Problem& proble
   outputs.empty_rows = &result.empty_rows;
   Outputs stage_outputs;
   const auto stage = [&](const char* name, MutableTensorView* view) {
-    if (Wants(names, name)) *view = results->Make(name, stage_type, StageShape(s));
+    if (results->Wants(name)) *view = results->Make(name, stage_type, StageShape(s));
   };
   Outputs& with_stages = path == Path::kFused ? stage_outputs : outputs;
   stage("scores", &with_stages.scores);
@@ -155,21 +157,20 @@ report::RunReport RunAttention(const Options& options, const io::Problem& proble
   };
   run(plan, outputs);
   if (saves_stages && path == Path::kFused) run(stage_plan, stage_outputs);
-  AddProjections(problem, names, results);
+  AddProjections(problem, results);
   result.context = outputs.context;
   exec.path = path;
   const BlasThreads one_thread(1);
   return report::MakeRunReport(problem, result, exec);
 }
 
-report::RunReport RunThirdStage(const Options& options, const io::Problem& problem, const std::vector<std::string>& names,
-                                ResultTensors* results) {
+report::RunReport RunThirdStage(const Options& options, const io::Problem& problem, Results* results) {
   if (options.path && *options.path != Path::kStaged) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("--path: {} starts from q and k, but here weights are given; leave --path out", Name(*options.path)));
   }
   const PlanShape& s = problem.shape;
-  CheckMemory(options, ContextElements(s) * 4, "the results", "state a larger one");
+  CheckMemory(options, results->layers() * ContextElements(s) * 4, "the results", "state a larger one");
   const MutableTensorView context = results->Make("context", DType::kF32, ContextShape(s));
   for (std::int64_t b = 0; b < s.batch; ++b) {
     for (std::int64_t h = 0; h < s.heads; ++h) {
@@ -183,8 +184,8 @@ report::RunReport RunThirdStage(const Options& options, const io::Problem& probl
       }
     }
   }
-  if (Wants(names, "weights")) results->Put("weights", problem.ToFileShape("weights", problem.weights));
-  if (Wants(names, "v")) results->Put("v", Tensor::CopyOf(problem.v));
+  if (results->Wants("weights")) results->Put("weights", problem.ToFileShape("weights", problem.weights));
+  if (results->Wants("v")) results->Put("v", Tensor::CopyOf(problem.v));
   return report::MakeThirdStageReport(problem, {"staged, third stage only: context = weights · v", Path::kStaged, context, 0});
 }
 
@@ -200,7 +201,7 @@ std::optional<int> OtherAxis(const Options& options, const io::Problem& problem)
   return axis == rank - 1 ? std::nullopt : std::optional<int>(axis);
 }
 
-void CheckPlainForOtherAxis(const Options& options, const io::Problem& problem) {
+void CheckPlainForOtherAxis(const Options& options, const io::Problem& problem, double layers) {
   const AttentionParams& p = problem.params;
   const char* rule = p.causal                          ? "causal"
                      : p.window_left || p.window_right ? "a window"
@@ -221,51 +222,136 @@ void CheckPlainForOtherAxis(const Options& options, const io::Problem& problem) 
         ErrorCode::kInvalidArgument,
         fmt::format("--dim: {} needs whole scores, which the fused path has not; use --path staged or reference", *options.dim));
   }
-  // Scores and weights by both paths, and the rows of the report.
-  CheckMemory(options, Pairs(problem.shape) * (2 * 4 + 2 * 8 + 3 * 8), "scores and weights along another axis",
-              "give a smaller problem, or state a larger one");
+  // Scores and weights by both paths, and the rows of the report; of other layers what may be saved.
+  CheckMemory(options, Pairs(problem.shape) * (2 * 4 + 2 * 8 + 3 * 8 + (layers - 1) * 2 * 8),
+              "scores and weights along another axis", "give a smaller problem, or state a larger one");
 }
 
-report::RunReport RunOtherAxis(const Options& options, const io::Problem& problem, int axis,
-                               const std::vector<std::string>& names, ResultTensors* results) {
-  CheckPlainForOtherAxis(options, problem);
+report::RunReport RunOtherAxis(const Options& options, const io::Problem& problem, int axis, Results* results) {
+  CheckPlainForOtherAxis(options, problem, results->layers());
   const Path path = options.path.value_or(Path::kStaged);
   const BlasThreads one_thread(1);
   const report::OtherAxisRun run = report::RunAlongAxis(problem, axis, path);
-  if (Wants(names, "scores")) results->Put("scores", problem.ToFileShape("scores", run.scores));
-  if (Wants(names, "weights")) results->Put("weights", problem.ToFileShape("weights", run.weights));
+  if (results->Wants("scores")) results->Put("scores", problem.ToFileShape("scores", run.scores));
+  if (results->Wants("weights")) results->Put("weights", problem.ToFileShape("weights", run.weights));
   results->Put("context", problem.ToFileShape("context", run.context));
   return report::MakeOtherAxisReport(problem, run, axis, path);
+}
+
+report::RunReport RunProblem(const Options& options, const io::Problem& problem, Results* results) {
+  if (problem.kind != io::Problem::Kind::kThirdStage) {
+    const std::optional<int> axis = OtherAxis(options, problem);
+    return axis ? RunOtherAxis(options, problem, *axis, results) : RunAttention(options, problem, results);
+  }
+  if (options.dim) {
+    throw Error(ErrorCode::kInvalidArgument, "--dim: here weights are given, nothing is normalised; leave it out");
+  }
+  return RunThirdStage(options, problem, results);
+}
+
+// ----------------------------------------------------------------------------------------------------------------- layers
+
+// The layers to run. Nothing stands for the only problem of files without layers, and for the first of several.
+std::vector<std::optional<std::int64_t>> ChosenLayers(const Options& options, const io::ProblemFiles& files) {
+  if (options.layers.all()) return {std::nullopt};
+  if (files.layers().empty()) throw Error(ErrorCode::kInvalidArgument, "--layer: no key begins with 'layers.'; leave it out");
+  const std::vector<std::int64_t> chosen = options.layers.Among(files.layers());
+  return {chosen.begin(), chosen.end()};
+}
+
+// Runs chosen layers one after another and holds what is to be shown and saved of them; inputs are let go.
+class LayerRuns {
+ public:
+  LayerRuns(const Options& options, Streams& streams)
+      : options_(options), streams_(streams), files_(options.sources), layers_(ChosenLayers(options, files_)) {}
+
+  void Run() {
+    for (std::size_t n = 0; n < layers_.size(); ++n) RunOne(n);
+    streams_.EndProgress();
+  }
+  void Save() const {
+    std::vector<io::OutputArray> arrays;
+    for (const auto& [name, tensor] : saved_) arrays.push_back({.name = name, .tensor = tensor});
+    if (!arrays.empty()) io::Write(options_.output, arrays);
+  }
+  void Show() const;
+  bool agrees() const { return agrees_; }
+
+ private:
+  bool several() const { return layers_.size() > 1; }
+  void RunOne(std::size_t n);
+  std::string Json() const;
+
+  const Options& options_;
+  Streams& streams_;
+  const io::ProblemFiles files_;
+  const std::vector<std::optional<std::int64_t>> layers_;
+
+  std::vector<std::string> shown_;  // of each layer: text or JSON
+  std::vector<std::string> notes_;  // each once
+  std::vector<std::pair<std::string, Tensor>> saved_;
+  bool agrees_ = true;
+};
+
+void LayerRuns::RunOne(std::size_t n) {
+  Options options = options_;
+  options.problem.layer = layers_[n];
+  options.exec.on_progress = [&](double done) {
+    options_.exec.on_progress((static_cast<double>(n) + done) / static_cast<double>(layers_.size()));
+  };
+  const io::Problem problem = files_.Load(options.problem);
+  Results results(problem, NamesToSave(options, problem), options.output.empty() ? 1 : layers_.size());
+  report::RunView view{streams_.width(), streams_.is_terminal(), ColorsOf(streams_), {}, {}};
+  if (!options.batch.all()) view.batches = options.batch.Indices(problem.shape.batch);
+  if (!options.head.all()) view.heads = options.head.Indices(problem.shape.heads);
+
+  const report::RunReport report = RunProblem(options, problem, &results);
+  agrees_ = agrees_ && report.agreement.agrees();
+  for (const std::string& note : problem.notes) {
+    if (std::ranges::find(notes_, note) == notes_.end()) notes_.push_back(note);
+  }
+  const std::string prefix = several() ? fmt::format("layers.{}.", *layers_[n]) : "";
+  for (const std::string& name : results.wanted()) saved_.emplace_back(prefix + name, results.Take(name));
+  shown_.push_back(options.json ? report::RunReportJson(problem, report, several() ? "" : options.output, results.wanted())
+                                : problem.reading + "\n\n" + report::ShowRunReport(problem, report, view));
+}
+
+// Of several layers: what each alone would give, without what they share.
+std::string LayerRuns::Json() const {
+  if (!several()) return shown_.front();
+  nlohmann::ordered_json json = {{"command", "run"}, {"notes", notes_}, {"layers", nlohmann::ordered_json::array()}};
+  for (const std::string& text : shown_) {
+    auto layer = nlohmann::ordered_json::parse(text);
+    layer.erase("command");
+    layer.erase("notes");
+    json["layers"].push_back(std::move(layer));
+  }
+  if (!saved_.empty()) {
+    json["output"] = {{"file", options_.output}, {"saved", nlohmann::ordered_json::array()}};
+    for (const auto& [name, tensor] : saved_) json["output"]["saved"].push_back(name);
+  }
+  return json.dump(2);
+}
+
+void LayerRuns::Show() const {
+  for (const std::string& note : notes_) streams_.Note(note);
+  if (options_.json) return streams_.Print(Json() + '\n');
+  streams_.Print(fmt::format("{}", fmt::join(shown_, "\n")));
+  if (saved_.empty()) return;
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : saved_) names.push_back(name);
+  streams_.Print(several() ? fmt::format("\nsaved {} arrays to {}\n", names.size(), options_.output)
+                           : fmt::format("saved {} to {}\n", fmt::join(names, ", "), options_.output));
 }
 
 }  // namespace
 
 ExitStatus RunCommand(const Options& options, Streams& streams) {
-  if (!options.row.all()) throw UsageError("--row: `run` takes all rows; for one of them use `regard explain`");
-  const io::Problem problem = io::LoadProblem(options.sources, options.problem);
-  const std::vector<std::string> names = NamesToSave(options, problem);
-  report::RunView view{streams.width(), streams.is_terminal(), ColorsOf(streams), {}, {}};
-  if (!options.batch.all()) view.batches = options.batch.Indices(problem.shape.batch);
-  if (!options.head.all()) view.heads = options.head.Indices(problem.shape.heads);
-
-  ResultTensors results(problem);
-  const bool third_stage = problem.kind == io::Problem::Kind::kThirdStage;
-  if (third_stage && options.dim)
-    throw Error(ErrorCode::kInvalidArgument, "--dim: here weights are given, nothing is normalised; leave it out");
-  const std::optional<int> axis = third_stage ? std::nullopt : OtherAxis(options, problem);
-  const report::RunReport report = third_stage ? RunThirdStage(options, problem, names, &results)
-                                   : axis      ? RunOtherAxis(options, problem, *axis, names, &results)
-                                               : RunAttention(options, problem, names, &results);
-  streams.EndProgress();
-  for (const std::string& note : problem.notes) streams.Note(note);
-  if (!names.empty()) results.Save(options.output, names);
-  if (options.json) {
-    streams.Print(report::RunReportJson(problem, report, options.output, names) + '\n');
-  } else {
-    streams.Print(problem.reading + "\n\n" + report::ShowRunReport(problem, report, view));
-    if (!names.empty()) streams.Print(fmt::format("saved {} to {}\n", fmt::join(names, ", "), options.output));
-  }
-  return report.agreement.agrees() ? ExitStatus::kDone : ExitStatus::kPathsDisagree;
+  LayerRuns runs(options, streams);
+  runs.Run();
+  runs.Save();
+  runs.Show();
+  return runs.agrees() ? ExitStatus::kDone : ExitStatus::kPathsDisagree;
 }
 
 }  // namespace regard::cli

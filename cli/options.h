@@ -47,7 +47,7 @@ struct Options {
   std::vector<std::string> save;  // --save; empty: the command's default
   bool json = false;
   io::Selection batch, head, row;
-  io::Selection layers;                      // --layer of map
+  io::Selection layers;                      // --layer of run and map
   std::string html;                          // --html
   int top_k = 8;                             // --top-k
   std::pair<std::int64_t, std::int64_t> bins = {64, 64};  // --bins: rows, columns

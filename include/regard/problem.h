@@ -20,7 +20,7 @@
 //     scale causal q_offset window_left window_right soft_cap num_heads num_kv_heads
 //                                        arrays of one element of any numeric or bool type, or safetensors metadata
 //
-// Any key may carry the prefix `layers.N.`: such a file holds several problems, of which one is loaded.
+// Any key may carry the prefix `layers.N.`: such a file holds several problems, of which LoadProblem loads one and ProblemFiles any.
 //
 // Three kinds of problem follow from what is there:
 //     q, k and v             attention
@@ -153,6 +153,24 @@ struct REGARD_API Problem {
 /// tensors (kv_lens, segments, mask shapes) is left to the Plan, whose messages are as good.
 REGARD_API Problem LoadProblem(const std::vector<std::string>& sources, const ProblemOptions& options = {});
 
+class ProblemSources;  // in src/io
+
+/// The files of problems, opened once, for files with several layers:
+///     const regard::io::ProblemFiles files({"model.safetensors"});
+///     for (const std::int64_t layer : files.layers()) Use(files.Load({.layer = layer}));
+/// Opening reads headers only. Problems share the files that they came from: one thread at a time loads, or reads what was observed.
+class REGARD_API ProblemFiles {
+ public:
+  explicit ProblemFiles(const std::vector<std::string>& sources);
+  /// Those that keys are prefixed with, ascending.
+  const std::vector<std::int64_t>& layers() const noexcept;
+  /// As LoadProblem does.
+  Problem Load(const ProblemOptions& options = {}) const;
+
+ private:
+  std::shared_ptr<const ProblemSources> sources_;
+};
+
 /// regard's name of a key that may be another library's: "q" for "query_states". Empty if unknown; a `layers.N.` prefix is
 /// unknown. For attn_mask it is "attn_mask", since its element type decides.
 REGARD_API std::string_view CanonicalName(std::string_view key) noexcept;
@@ -167,6 +185,8 @@ class REGARD_API Selection {
   bool all() const noexcept { return ranges_.empty(); }
   /// The indices below `size`, as given, without repetitions. Error kInvalidArgument when one is not below it.
   std::vector<std::int64_t> Indices(std::int64_t size) const;
+  /// The same out of indices with gaps, `present`, which ascend. Error when one that is chosen is not among them.
+  std::vector<std::int64_t> Among(std::span<const std::int64_t> present) const;
 
  private:
   std::string name_;

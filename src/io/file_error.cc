@@ -31,6 +31,13 @@ void FailIo(std::string_view where, std::string_view what, int error) {
   Fail(ErrorCode::kIo, where, "{}: {}; {}", what, std::generic_category().message(error), NextStep(error));
 }
 
+void FailAbsentIndex(std::string_view name, std::int64_t index, std::span<const std::int64_t> present) {
+  constexpr std::size_t kMostListed = 16;
+  std::string list = fmt::format("{}", fmt::join(present.first(std::min(present.size(), kMostListed)), ", "));
+  if (present.size() > kMostListed) list += fmt::format(", … {}", present.back());
+  Fail(ErrorCode::kInvalidArgument, name, "{} is not in the files; choose from {}", index, list);
+}
+
 std::string Quoted(std::string_view text) {
   constexpr std::size_t kMaxBytes = 60;
   const bool utf8 = IsUtf8(text);

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -18,6 +20,9 @@ template <typename... T>
 
 /// Throws Error kIo with "<where>: <what>: <the system's text for `error`>; <next step>".
 [[noreturn]] void FailIo(std::string_view where, std::string_view what, int error);
+
+/// Throws Error kInvalidArgument: `index` is not among those `present`, of which there is one at least.
+[[noreturn]] void FailAbsentIndex(std::string_view name, std::int64_t index, std::span<const std::int64_t> present);
 
 /// Text from a file as it may stand in a message: in quotes, printable, at most about 60 bytes.
 std::string Quoted(std::string_view text);

@@ -1,6 +1,8 @@
 #include "io/problem_keys.h"
 
+#include <limits>
 #include <set>
+#include <utility>
 
 #include "io/near_miss.h"
 #include "io/test_support.h"
@@ -75,6 +77,18 @@ TEST(SelectionTest, RefusesWhatIsNoList) {
   for (const char* text : {"", ",", "1,", "-1", "1-", "3-1", "1--2", "a", "1 ,2", "1.5", "99999999999999999999", "+1"}) {
     ExpectError(ErrorCode::kInvalidArgument, "--row: '" + std::string(text) + "' is not a list of indices; write it as 0,3-5",
                 [&] { Selection::Parse("--row", text); });
+  }
+}
+
+TEST(SelectionTest, AmongIndicesWithGaps) {
+  constexpr std::int64_t kLargest = std::numeric_limits<std::int64_t>::max();
+  const std::vector<std::int64_t> present = {0, 3, 4, 7, kLargest};
+  EXPECT_EQ(Selection::Parse("--layer", "3-4,0,4").Among(present), (std::vector<std::int64_t>{3, 4, 0}));
+  EXPECT_EQ(Selection::Parse("--layer", "9223372036854775807").Among(present), (std::vector<std::int64_t>{kLargest}));
+  EXPECT_EQ(Selection().Among(present), present);
+  for (const auto& [text, absent] : {std::pair{"0-9223372036854775807", "1"}, {"3-5", "5"}, {"8", "8"}}) {
+    ExpectError(ErrorCode::kInvalidArgument, std::string("--layer: ") + absent + " is not in the files; choose from 0, 3, 4, 7, 92",
+                [&] { Selection::Parse("--layer", text).Among(present); });
   }
 }
 

@@ -40,7 +40,7 @@ bool Fit(const TensorView& q, const TensorView& k, const TensorView& v) {
 
 }  // namespace
 
-ProblemLoader::ProblemLoader(const std::vector<std::string>& sources, const ProblemOptions& options)
+ProblemLoader::ProblemLoader(const ProblemSources& sources, const ProblemOptions& options)
     : storage_(std::make_shared<Problem::Storage>(sources)), sources_(storage_->sources), options_(options) {}
 
 Problem ProblemLoader::Load() && {
@@ -81,13 +81,7 @@ void ProblemLoader::ChooseLayer() {
   if (options_.layer && layers.empty()) {
     Fail(kInvalidArgument, "--layer", "{}, but no key begins with 'layers.'; leave it out", *options_.layer);
   }
-  if (options_.layer && !std::ranges::binary_search(layers, *options_.layer)) {
-    std::string list;
-    for (std::size_t i = 0; i < std::min<std::size_t>(layers.size(), 16); ++i)
-      list += fmt::format("{}{}", i == 0 ? "" : ", ", layers[i]);
-    if (layers.size() > 16) list += fmt::format(", … {}", layers.back());
-    Fail(kInvalidArgument, "--layer", "{} is not in the files; choose from {}", *options_.layer, list);
-  }
+  if (options_.layer && !std::ranges::binary_search(layers, *options_.layer)) FailAbsentIndex("--layer", *options_.layer, layers);
   problem_.layers = layers;
   if (!layers.empty()) problem_.layer = options_.layer.value_or(layers.front());
   if (layers.size() > 1 && !options_.layer) {
@@ -394,8 +388,14 @@ void ProblemLoader::LoadThirdStage() {
   problem_.projections.b_out = TakeFloat("b_out");
 }
 
+ProblemFiles::ProblemFiles(const std::vector<std::string>& sources) : sources_(std::make_shared<const ProblemSources>(sources)) {}
+
+const std::vector<std::int64_t>& ProblemFiles::layers() const noexcept { return sources_->layers(); }
+
+Problem ProblemFiles::Load(const ProblemOptions& options) const { return ProblemLoader(*sources_, options).Load(); }
+
 Problem LoadProblem(const std::vector<std::string>& sources, const ProblemOptions& options) {
-  return ProblemLoader(sources, options).Load();
+  return ProblemFiles(sources).Load(options);
 }
 
 Tensor Problem::ReadObserved(std::string_view name) const {

@@ -16,14 +16,14 @@ namespace regard::io {
 
 /// What a Problem's views point into.
 struct Problem::Storage {
-  explicit Storage(const std::vector<std::string>& files) : sources(files) {}
+  explicit Storage(const ProblemSources& opened) : sources(opened) {}
   ProblemSources sources;
   std::deque<Tensor> tensors;  // never moves what it holds
 };
 
 class ProblemLoader {
  public:
-  ProblemLoader(const std::vector<std::string>& sources, const ProblemOptions& options);
+  ProblemLoader(const ProblemSources& sources, const ProblemOptions& options);
   Problem Load() &&;
 
  private:

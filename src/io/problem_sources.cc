@@ -45,15 +45,15 @@ ProblemSources::ProblemSources(const std::vector<std::string>& sources) {
 
 void ProblemSources::Open(const std::string& source) {
   const std::string name(NameBeforeFile(source));
-  files_.push_back(File::Open(name.empty() ? source : source.substr(name.size() + 1)));
+  files_.push_back(std::make_shared<const File>(File::Open(name.empty() ? source : source.substr(name.size() + 1))));
   AddArrays(files_.size() - 1, name);
   AddMetadata(files_.size() - 1);
 }
 
 void ProblemSources::AddArrays(std::size_t file, const std::string& renamed) {
-  const std::vector<ArrayInfo>& arrays = files_[file].arrays();
-  const std::string& path = files_[file].path();
-  const bool text = files_[file].format() == Format::kText;
+  const std::vector<ArrayInfo>& arrays = files_[file]->arrays();
+  const std::string& path = files_[file]->path();
+  const bool text = files_[file]->format() == Format::kText;
   if (!renamed.empty() && arrays.size() != 1 && !text) {
     Fail(kInvalidArgument, path, "holds {} arrays, so that '{}=' does not say which; give the file without a name", arrays.size(),
          renamed);
@@ -74,7 +74,7 @@ void ProblemSources::AddArrays(std::size_t file, const std::string& renamed) {
 }
 
 void ProblemSources::AddMetadata(std::size_t file) {
-  for (const auto& [name, text] : files_[file].metadata()) {
+  for (const auto& [name, text] : files_[file]->metadata()) {
     const ParsedKey parsed = ParseKey(name);
     const bool reads = parsed.key != nullptr && (parsed.key->kind == KeyKind::kScalar || parsed.key->kind == KeyKind::kStrings);
     // Metadata describes a file in any words; only those that look like a rule of the problem are worth a note.
@@ -105,14 +105,14 @@ const Entry* ProblemSources::Find(std::string_view name) const {
   return found == chosen_.end() ? nullptr : &*found;
 }
 
-Tensor ProblemSources::Read(const Entry& entry) const { return files_[entry.file].Read(entry.array); }
+Tensor ProblemSources::Read(const Entry& entry) const { return files_[entry.file]->Read(entry.array); }
 
 StringArray ProblemSources::ReadStrings(const Entry& entry) const {
-  return entry.info != nullptr ? files_[entry.file].ReadStrings(entry.array) : ParseStringList(Where(entry), entry.text);
+  return entry.info != nullptr ? files_[entry.file]->ReadStrings(entry.array) : ParseStringList(Where(entry), entry.text);
 }
 
 std::string ProblemSources::Where(const Entry& entry) const {
-  return fmt::format("{} in {}", Quoted(entry.spelling), files_[entry.file].path());
+  return fmt::format("{} in {}", Quoted(entry.spelling), files_[entry.file]->path());
 }
 
 std::string ProblemSources::Found() const {
@@ -125,7 +125,7 @@ std::string ProblemSources::Found() const {
   std::string list;
   for (std::size_t i = 0; i < std::min(names.size(), kMostNames); ++i) list += (i == 0 ? "" : ", ") + names[i];
   if (names.size() > kMostNames) list += fmt::format(" and {} more", names.size() - kMostNames);
-  const std::string where = files_.size() == 1 ? files_[0].path() : fmt::format("{} files", files_.size());
+  const std::string where = files_.size() == 1 ? files_[0]->path() : fmt::format("{} files", files_.size());
   return names.empty() ? fmt::format("found no array in {}", where) : fmt::format("found {} in {}", list, where);
 }
 
@@ -144,7 +144,7 @@ std::vector<std::string> ProblemSources::Notes() const {
     if (likely.empty()) {
       ignored += (ignored.empty() ? "" : ", ") + Quoted(name);
     } else {
-      notes.push_back(fmt::format("not read: {} in {}; did you mean {}?", Quoted(name), files_[file].path(), likely));
+      notes.push_back(fmt::format("not read: {} in {}; did you mean {}?", Quoted(name), files_[file]->path(), likely));
     }
   }
   if (!ignored.empty()) notes.push_back("not read: " + ignored);

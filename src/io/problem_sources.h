@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -25,6 +26,7 @@ struct Entry {
   std::string text = {};            // the metadata string
 };
 
+/// Copies share the opened files, and choose a layer each for itself.
 class ProblemSources {
  public:
   explicit ProblemSources(const std::vector<std::string>& sources);
@@ -58,7 +60,7 @@ class ProblemSources {
   void AddMetadata(std::size_t file);
   void Add(Entry entry);
 
-  std::vector<File> files_;
+  std::vector<std::shared_ptr<const File>> files_;
   std::vector<Entry> entries_, chosen_;
   std::vector<std::pair<std::string, std::size_t>> unknown_;  // name, file
   std::vector<std::int64_t> layers_;

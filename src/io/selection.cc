@@ -55,4 +55,18 @@ std::vector<std::int64_t> Selection::Indices(std::int64_t size) const {
   return indices;
 }
 
+std::vector<std::int64_t> Selection::Among(std::span<const std::int64_t> present) const {
+  if (all()) return {present.begin(), present.end()};
+  std::vector<std::int64_t> indices;
+  for (const auto& [first, last] : ranges_) {
+    auto at = std::ranges::lower_bound(present, first);
+    for (std::int64_t i = first;; ++i, ++at) {
+      if (at == present.end() || *at != i) FailAbsentIndex(name_, i, present);
+      if (std::ranges::find(indices, i) == indices.end()) indices.push_back(i);
+      if (i == last) break;
+    }
+  }
+  return indices;
+}
+
 }  // namespace regard::io

@@ -196,6 +196,7 @@ TEST_F(Saved, AboveTheLimitIsRefusedAndTheOldFileStays) {
 TEST_F(Saved, NamesAreCheckedBeforeAnythingRuns) {
   EXPECT_EQ(Regard("run " + input_ + " --save weights").status, 1);
   EXPECT_EQ(Regard("run " + input_ + " --save wieghts -o " + output_).status, 1);
+  EXPECT_EQ(Regard("run " + input_ + " --save lse,lse -o " + output_).err, "regard: --save: 'lse' is given twice; keep one\n");
   EXPECT_EQ(Regard("run " + input_ + " --save projected -o " + output_).status, 2);
   EXPECT_EQ(Regard("run " + input_ + " --row 1").status, 1);
   EXPECT_EQ(Regard("run " + input_ + " --head 4").status, 2);
@@ -261,14 +262,84 @@ TEST(Long, IsSampledAndSaysSo) {
   EXPECT_NE(Regard("run " + input).out.find("of 3,000 rows: first, last, block edges, evenly spaced"), std::string::npos);
 }
 
+// ---------------------------------------------------------------------------------------------------------------- layers
+
+const std::string kModel = "testdata/minilm/all_minilm_l6_v2.safetensors";
+
 TEST(RealModel, EveryLayerAgrees) {
-  for (int layer = 0; layer < 6; ++layer) {
-    const json report = RunJson("testdata/minilm/all_minilm_l6_v2.safetensors --layer " + std::to_string(layer));
-    EXPECT_TRUE(report["agreement"]["agrees"].get<bool>());
-    EXPECT_TRUE(report["agreement"]["sample"]["everything"].get<bool>());
-    EXPECT_EQ(report["agreement"]["sample"]["rows"], 12 * 132);
-    EXPECT_EQ(report["problem"]["layer"], layer);
+  const json report = RunJson(kModel + " --layer 0-5");
+  ASSERT_EQ(report["layers"].size(), 6u);
+  for (const json& layer : report["layers"]) {
+    EXPECT_TRUE(layer["agreement"]["agrees"].get<bool>());
+    EXPECT_TRUE(layer["agreement"]["sample"]["everything"].get<bool>());
+    EXPECT_EQ(layer["agreement"]["sample"]["rows"], 12 * 132);
   }
+}
+
+TEST(Layers, SeveralAreEachWhatTheyAreAlone) {
+  const std::string output = Scratch("layers.npz"), alone = Scratch("layer.npz");
+  const json report = RunJson(kModel + " --layer 4,1-2 --causal --save lse,context -o " + output);
+  EXPECT_EQ(report["command"], "run");
+  EXPECT_EQ(report["notes"], json{"--causal true overrides the file's causal false"});  // once, though it holds for each
+  ASSERT_EQ(report["layers"].size(), 3u);
+  EXPECT_EQ(report["output"]["file"], output);
+  EXPECT_EQ(report["output"]["saved"],
+            (json{"layers.4.lse", "layers.4.context", "layers.1.lse", "layers.1.context", "layers.2.lse", "layers.2.context"}));
+  const io::File file = io::File::Open(output);
+  EXPECT_EQ(file.arrays().size(), 6u);
+  const int expected[] = {4, 1, 2};
+  for (std::size_t n = 0; n < 3; ++n) {
+    const std::string layer = std::to_string(expected[n]);
+    json one = RunJson(kModel + " --causal --layer " + layer + " -o " + alone);
+    EXPECT_EQ(one["problem"]["layer"], expected[n]);
+    for (const char* shared : {"command", "notes", "output"}) one.erase(shared);
+    json other = report["layers"][n];
+    for (json* timed : {&one, &other}) timed->erase("score_timing");
+    EXPECT_EQ(other, one);
+    const io::File single = io::File::Open(alone);
+    for (const char* name : {"context", "lse"}) ExpectSameBits(file.Read("layers." + layer + "." + name), single.Read(name));
+  }
+}
+
+TEST(Layers, AreShownOneAfterAnother) {
+  const Outcome outcome = Regard("run " + kModel + " --layer 0-1 -o " + Scratch("shown.npz"));
+  EXPECT_EQ(outcome.status, 0);
+  EXPECT_EQ(outcome.err, "");  // no note that only one is read
+  const std::size_t first = outcome.out.find("read as layer 0, "), second = outcome.out.find("\n\nread as layer 1, ");
+  EXPECT_EQ(first, 0u);
+  EXPECT_NE(second, std::string::npos);
+  EXPECT_TRUE(outcome.out.ends_with("\n\nsaved 4 arrays to " + Scratch("shown.npz") + "\n"));
+}
+
+TEST(Layers, ComeFromStandardInputToo) {
+  const Outcome outcome = RunRegard({"run", "-", "--layer", "5,3", "--json"}, {.input = ReadFile(kModel)});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_EQ(json::parse(outcome.out)["layers"][1]["problem"]["layer"], 3);
+}
+
+TEST(Layers, ThatAreNotThereAreRefused) {
+  EXPECT_EQ(Regard("run " + kModel + " --layer 4-6").err,
+            "regard: --layer: 6 is not in the files; choose from 0, 1, 2, 3, 4, 5\n");
+  EXPECT_EQ(Regard("run " + kModel + " --layer 4-6").status, 2);
+  EXPECT_EQ(Regard("run testdata/six_tokens.npz --layer 0").err, "regard: --layer: no key begins with 'layers.'; leave it out\n");
+  EXPECT_EQ(Regard("run " + kModel + " --layer 2-1").status, 1);
+}
+
+TEST(Layers, OfWhichOneFailsWriteNothing) {
+  const std::string input = Scratch("two_layers.npz"), output = Scratch("two_layers_out.npz");
+  const Tensor good = Random(1, {3, 4}), other = Random(2, {3, 5});
+  io::WriteNpz(input, {{.name = "layers.0.q", .tensor = good},
+                       {.name = "layers.0.k", .tensor = good},
+                       {.name = "layers.0.v", .tensor = good},
+                       {.name = "layers.7.q", .tensor = good},
+                       {.name = "layers.7.k", .tensor = other},
+                       {.name = "layers.7.v", .tensor = good}});
+  EXPECT_EQ(Regard("run " + input + " --layer 0 -o " + output).status, 0);
+  const std::string before = ReadFile(output);
+  const Outcome outcome = Regard("run " + input + " --layer 0,7 -o " + output);
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_EQ(outcome.out, "");
+  EXPECT_EQ(ReadFile(output), before);
 }
 
 TEST(Unreadable, ArraysMatterOnlyWhereTheyAreUsed) {
