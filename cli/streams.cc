@@ -13,7 +13,6 @@ namespace regard::cli {
 namespace {
 
 constexpr std::size_t kFlushBytes = 1 << 16;
-constexpr double kFirstProgress = 0.5, kProgressInterval = 0.1;  // seconds
 
 double Now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
@@ -33,11 +32,16 @@ bool IsTrueColor(const char* colorterm) {
   return value == "truecolor" || value == "24bit";
 }
 
+// Of the terminal behind a descriptor; 80 when there is none.
+int Columns(int descriptor) {
+  winsize size = {};
+  return ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
 }  // namespace
 
-Streams::Streams() : is_terminal_(isatty(STDOUT_FILENO) != 0), errors_to_terminal_(isatty(STDERR_FILENO) != 0), start_(Now()) {
-  winsize size = {};
-  if (is_terminal_ && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) width_ = size.ws_col;
+Streams::Streams()
+    : is_terminal_(isatty(STDOUT_FILENO) != 0), errors_to_terminal_(isatty(STDERR_FILENO) != 0), width_(Columns(STDOUT_FILENO)) {
   const char* no_color = std::getenv("NO_COLOR");
   colors_ = is_terminal_ && IsTrueColor(std::getenv("COLORTERM")) && (no_color == nullptr || *no_color == '\0');
 }
@@ -72,17 +76,9 @@ void Streams::Fail(std::string_view message) {
 }
 
 void Streams::Progress(double fraction) {
-  const double now = Now();
-  if (!errors_to_terminal_ || now - start_ < kFirstProgress || now - last_ < kProgressInterval) return;
-  last_ = now;
-  progress_shown_ = true;
-  WriteAll(STDERR_FILENO, fmt::format("\r{:3.0f} %", fraction * 100));
+  if (errors_to_terminal_) WriteAll(STDERR_FILENO, progress_.Update(fraction, Now(), Columns(STDERR_FILENO)));
 }
 
-void Streams::EndProgress() {
-  if (!progress_shown_) return;
-  progress_shown_ = false;
-  WriteAll(STDERR_FILENO, "\r     \r");
-}
+void Streams::EndProgress() { WriteAll(STDERR_FILENO, progress_.Remove()); }
 
 }  // namespace regard::cli

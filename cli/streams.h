@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "cli/progress.h"
 #include "regard/error.h"
 
 namespace regard::cli {
@@ -34,7 +35,7 @@ class Streams {
   void Note(std::string_view line);
   /// One line on standard error: `regard: …`. What main says about an error.
   void Fail(std::string_view message);
-  /// A fraction done, on one line of standard error that is rewritten; only if that is a terminal, and not before half a second.
+  /// A fraction done, as progress.h shows it, on one line of standard error that is rewritten; only if that is a terminal.
   void Progress(double fraction);
   /// Removes the progress line.
   void EndProgress();
@@ -47,9 +48,9 @@ class Streams {
  private:
   std::string buffer_;
   bool printed_ = false;
-  bool is_terminal_ = false, colors_ = false, progress_shown_ = false, errors_to_terminal_ = false;
+  bool is_terminal_ = false, colors_ = false, errors_to_terminal_ = false;
   int width_ = 80;
-  double start_ = 0, last_ = 0;  // seconds, for Progress
+  ProgressLine progress_;
 };
 
 }  // namespace regard::cli

@@ -2,7 +2,9 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <pty.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,11 +15,19 @@
 namespace regard::tests {
 namespace {
 
-// Both ends close when it dies, or before.
+// What is written to one end is read from the other. Both close when it dies, or before.
 class Pipe {
  public:
-  Pipe() {
-    if (pipe2(ends_, O_CLOEXEC) != 0) ADD_FAILURE() << "no pipe";
+  /// A terminal of so many columns, whose screen is the end to read; 0: a pipe.
+  explicit Pipe(int columns = 0) {
+    if (columns == 0) {
+      if (pipe2(ends_, O_CLOEXEC) != 0) ADD_FAILURE() << "no pipe";
+      return;
+    }
+    winsize size = {};
+    size.ws_col = static_cast<unsigned short>(columns);
+    if (openpty(&ends_[0], &ends_[1], nullptr, nullptr, &size) != 0) ADD_FAILURE() << "no terminal";
+    for (const int end : ends_) fcntl(end, F_SETFD, FD_CLOEXEC);
   }
   ~Pipe() {
     CloseRead();
@@ -65,7 +75,7 @@ Outcome RunRegard(const std::vector<std::string>& arguments, const RunOptions& o
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
 
-  Pipe in, out, err;
+  Pipe in, out, err(options.terminal_columns);
   if (options.close_output) out.CloseRead();
   const pid_t child = fork();
   if (child == 0) Become(argv.data(), options.output_file.c_str(), in.read_end(), out.write_end(), err.write_end());
@@ -83,6 +93,7 @@ Outcome RunRegard(const std::vector<std::string>& arguments, const RunOptions& o
   });
   std::thread read_err([&] { outcome.err = ReadToEnd(err.read_end()); });
   std::atomic<bool> ended = false;
+  std::chrono::steady_clock::time_point signal_time;
   std::thread watch([&] {
     const auto start = std::chrono::steady_clock::now();
     bool interrupted = options.interrupt_after_ms == 0;
@@ -90,6 +101,7 @@ Outcome RunRegard(const std::vector<std::string>& arguments, const RunOptions& o
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
       const auto passed = std::chrono::steady_clock::now() - start;
       if (!interrupted && passed >= std::chrono::milliseconds(options.interrupt_after_ms)) {
+        signal_time = std::chrono::steady_clock::now();
         kill(child, SIGINT);
         interrupted = true;
       }
@@ -108,8 +120,13 @@ Outcome RunRegard(const std::vector<std::string>& arguments, const RunOptions& o
   int status = 0;
   siginfo_t waited;
   waitid(P_PID, static_cast<id_t>(child), &waited, WEXITED | WNOWAIT);  // its number stays taken while `watch` may use it
+  const auto end = std::chrono::steady_clock::now();
   ended = true;
   watch.join();
+  if (options.interrupt_after_ms > 0) {
+    outcome.ms_after_interrupt =
+        static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(end - signal_time).count());
+  }
   waitpid(child, &status, 0);
   read_out.join();
   read_err.join();

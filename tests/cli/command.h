@@ -3,7 +3,7 @@
 //     const Outcome outcome = RunRegard({"run", "testdata/six_tokens.txt", "--json"});
 //     outcome.status   // 0
 //
-// Neither stream is ever a terminal.
+// Standard output is never a terminal.
 #pragma once
 
 #include <string>
@@ -14,6 +14,7 @@ namespace regard::tests {
 struct Outcome {
   int status = -1;  // as a shell sees it: 128 + the signal's number when one ended it
   std::string out, err;
+  int ms_after_interrupt = 0;  // from the signal to the end
 };
 
 struct RunOptions {
@@ -21,6 +22,7 @@ struct RunOptions {
   std::string output_file = {};  // standard output goes here and is not caught; empty: a pipe
   bool close_output = false;     // nobody reads the pipe
   int interrupt_after_ms = 0;    // sends SIGINT then; 0: never
+  int terminal_columns = 0;      // standard error is a terminal of so many columns; 0: a pipe
 };
 
 /// A command that runs for more than a minute is ended, and the test fails.

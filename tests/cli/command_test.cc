@@ -93,7 +93,9 @@ TEST(CommandTest, UnknownWords) {
   ExpectUsageError({"run", "x", "-q"}, "-q: unknown flag; see `regard run --help`");
   ExpectUsageError({"run", "x", "--row", "1"}, "--row: not a flag of `regard run`, but of `regard explain`");
   ExpectUsageError({"explain", "x", "-o", "y"}, "-o: not a flag of `regard explain`, but of `regard run` and `regard map`");
-  ExpectUsageError({"info", "--causal"}, "--causal: not a flag of `regard info`, but of `regard run` and `regard explain` and `regard check` and `regard map`");
+  ExpectUsageError(
+      {"info", "--causal"},
+      "--causal: not a flag of `regard info`, but of `regard run` and `regard explain` and `regard check` and `regard map`");
 }
 
 TEST(CommandTest, FlagsOfOtherLibrariesAreRefused) {

@@ -252,15 +252,31 @@ TEST(MapTest, StandardInputIsReadOnce) {
   EXPECT_NE(all.err.find("standard input can be read once only"), std::string::npos) << all.err;
 }
 
+// A bar while it runs, gone when it ends; the signal is obeyed in the middle of it and nothing is half-written.
 TEST(MapTest, AnInterruptLeavesNothing) {
   const std::string path = File("long.npz", {1, 32, 16384, 64}, {1, 1, 16384, 64});
-  const std::string npz = Scratch("interrupted.npz"), html = Scratch("interrupted.html");
+  const std::filesystem::path folder = Scratch("interrupted");
+  std::filesystem::create_directory(folder);
   const Outcome outcome =
-      RunRegard({"map", path, "-o", npz, "--html", html, "--threads", "1", "--max-memory", "4GiB"}, {.interrupt_after_ms = 2000});
+      RunRegard({"map", path, "-o", folder / "map.npz", "--html", folder / "map.html", "--threads", "1", "--max-memory", "4GiB"},
+                {.interrupt_after_ms = 4000, .terminal_columns = 80});
   EXPECT_EQ(outcome.status, 130) << outcome.err;
   EXPECT_EQ(outcome.out, "");
-  EXPECT_FALSE(std::filesystem::exists(npz));
-  EXPECT_FALSE(std::filesystem::exists(html));
+  EXPECT_TRUE(std::filesystem::is_empty(folder));
+  // A second is promised where nothing else runs; the whole map takes minutes.
+  EXPECT_LT(outcome.ms_after_interrupt, 3000);
+  EXPECT_NE(outcome.err.find("\r█"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find(" left"), std::string::npos) << outcome.err;
+  EXPECT_TRUE(outcome.err.ends_with(" \rregard: stopped on request\r\n")) << outcome.err;
+}
+
+TEST(MapTest, ProgressIsForTerminals) {
+  const std::string path = File("second.npz", {1, 4, 4096, 64}, {1, 4, 4096, 64});
+  EXPECT_EQ(RunRegard({"map", path, "--threads", "1"}, {}).err, "");
+  const Outcome outcome = RunRegard({"map", path, "--threads", "1"}, {.terminal_columns = 50});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_NE(outcome.err.find(" %"), std::string::npos) << "a run of more than half a second";
+  EXPECT_TRUE(outcome.err.ends_with(" \r")) << "the line is removed";
 }
 
 }  // namespace
