@@ -6,28 +6,12 @@
 #include <utility>
 
 #include "regard/error.h"
+#include "tests/support/expect_error.h"
 
 namespace regard {
 namespace {
 
-// The code and message of the Error that f throws.
-template <typename F>
-std::pair<ErrorCode, std::string> ErrorOf(const F& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return {error.code(), error.what()};
-  }
-  return {ErrorCode::kOk, "nothing was thrown"};
-}
-
-template <typename F>
-void ExpectError(const F& f, ErrorCode code, const std::string& part) {
-  const auto [actual, message] = ErrorOf(f);
-  EXPECT_EQ(actual, code) << message;
-  EXPECT_NE(message.find(part), std::string::npos) << message;
-  EXPECT_NE(message.find(';'), std::string::npos) << "no next step in: " << message;
-}
+using test::ExpectError;
 
 constexpr float kCount[24] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23};
 

@@ -10,12 +10,7 @@ namespace {
 TEST(NpzTest, WhatIsWrittenIsReadBackBitByBit) {
   const TemporaryFolder folder;
   const std::string path = folder / "x.npz";
-  std::vector<Tensor> tensors;
-  for (DType dtype : kAllDTypes) {
-    tensors.push_back(Patterned(dtype, {2, 3, 5}));
-    tensors.push_back(Patterned(dtype, {}));
-    tensors.push_back(Patterned(dtype, {3, 0}));
-  }
+  const std::vector<Tensor> tensors = TensorsOfEveryType();
   std::vector<OutputArray> arrays;
   for (std::size_t i = 0; i < tensors.size(); ++i)
     arrays.push_back({.name = "layers.0/ü" + std::to_string(i), .tensor = tensors[i]});

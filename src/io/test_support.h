@@ -110,6 +110,15 @@ inline Tensor Patterned(DType dtype, const Dims& shape) {
 inline constexpr DType kAllDTypes[] = {DType::kF64, DType::kF32, DType::kF16, DType::kBF16, DType::kI64, DType::kI32, DType::kI16,
                                        DType::kI8,  DType::kU64, DType::kU32, DType::kU16,  DType::kU8,  DType::kBool};
 
+/// For each element type a tensor of rank 3, a scalar and an empty one.
+inline std::vector<Tensor> TensorsOfEveryType() {
+  std::vector<Tensor> tensors;
+  for (DType dtype : kAllDTypes) {
+    for (const Dims& shape : {Dims{2, 3, 5}, Dims{}, Dims{3, 0}}) tensors.push_back(Patterned(dtype, shape));
+  }
+  return tensors;
+}
+
 inline void ExpectSameBits(const Tensor& actual, const TensorView& expected) {
   ASSERT_EQ(actual.dtype(), expected.dtype());
   ASSERT_EQ(actual.shape(), expected.shape());

@@ -8,30 +8,14 @@
 #include "regard/attention.h"
 #include "regard/error.h"
 #include "regard/stages.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/numbers.h"
 
 namespace regard {
 namespace {
 
-// Signed, asymmetric numbers in [−2, 2.6).
-Tensor Numbers(DType dtype, const Dims& shape, double seed) {
-  Tensor tensor(DType::kF64, shape);
-  for (std::int64_t n = 0; n < tensor.num_elements(); ++n) {
-    tensor.MutableAs<double>()[n] = 2.3 * std::sin(seed + 1.7 * static_cast<double>(n * n % 211)) + 0.3;
-  }
-  return Tensor::CopyOf(tensor, dtype);
-}
-
-template <typename F>
-void ExpectError(const F& f, ErrorCode code, const std::string& part) {
-  try {
-    f();
-    FAIL() << "nothing was thrown; expected " << part;
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code) << error.what();
-    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
-    EXPECT_NE(std::string(error.what()).find(';'), std::string::npos) << "no next step in: " << error.what();
-  }
-}
+using test::ExpectError;
+using test::Numbers;
 
 // x·wᵀ + b for one output number, in double.
 double Affine(const TensorView& x, std::int64_t b, std::int64_t t, const TensorView& w, const TensorView& bias,

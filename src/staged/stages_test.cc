@@ -7,36 +7,20 @@
 #include <string>
 
 #include "regard/error.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/numbers.h"
 
 namespace regard {
 namespace {
+
+using test::ExpectError;
+using test::Numbers;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 Tensor SixTokens() {
   return Tensor::Of<float>({6, 3}, {0.43f, 0.15f, 0.89f, 0.55f, 0.87f, 0.66f, 0.57f, 0.85f, 0.64f, 0.22f, 0.58f, 0.33f, 0.77f,
                                     0.25f, 0.10f, 0.05f, 0.80f, 0.55f});
-}
-
-// Signed, asymmetric numbers in [−2, 2.6).
-Tensor Numbers(DType dtype, const Dims& shape, double seed) {
-  Tensor tensor(DType::kF64, shape);
-  for (std::int64_t n = 0; n < tensor.num_elements(); ++n) {
-    tensor.MutableAs<double>()[n] = 2.3 * std::sin(seed + 1.3 * static_cast<double>(n * n % 101)) + 0.3;
-  }
-  return Tensor::CopyOf(tensor, dtype);
-}
-
-template <typename F>
-void ExpectError(const F& f, ErrorCode code, const std::string& part) {
-  try {
-    f();
-    FAIL() << "nothing was thrown; expected " << part;
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), code) << error.what();
-    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
-    EXPECT_NE(std::string(error.what()).find(';'), std::string::npos) << "no next step in: " << error.what();
-  }
 }
 
 TEST(Stages, TheCourseInFiveCalls) {
