@@ -57,7 +57,7 @@ def main():
                     result = make(p)
                     if differs(p, want, result):
                         break
-            tensors = {"weights": ["context", "weights"], "projected": ["projected"]}.get(want.get("observe"), ["context"] if n % 2 == 0 or "weights" not in result else ["context", "weights"])
+            tensors = {"weights": ["context", "weights"], "projected": ["projected"], "lse": ["context", "lse"]}.get(want.get("observe"), ["context"] if n % 2 == 0 or "weights" not in result else ["context", "weights"])
             write(args.out, cases, f"{fault_id}_{n}", p, result, [fault_id, *also], ["f32", "bf16", "f16"][n // 2 % 3], tensors)
     rng = np.random.default_rng([args.seed, 1])
     while sum("+" in c["name"] for c in cases) < args.pairs:

@@ -111,6 +111,30 @@ void RatioEvidence(const Case& c, const ObservedStage& o, std::vector<std::strin
     evidence->push_back(Format("the correlation of observed and expected context is %.4f", cosine));
 }
 
+// Whether these inputs would hide faults: where the mean of v is near every context, any weights pass.
+void InputEvidence(const Case& c, std::vector<std::string>* evidence) {
+  constexpr double kTellsNothing = 0.02;
+  Variant uniform = c.evaluator().Unedited();
+  uniform.scale = 0;
+  const Variant unedited = c.evaluator().Unedited();
+  RowState mean, s;
+  double difference = 0, size = 0;
+  for (const RowId& row : ProbeRows(c)) {
+    c.evaluator().Evaluate(uniform, row, &mean);
+    c.evaluator().Evaluate(unedited, row, &s);
+    if (s.num_visible < 2) continue;
+    for (std::size_t d = 0; d < s.context.size(); ++d) {
+      difference = std::max(difference, std::fabs(s.context[d] - mean.context[d]));
+      size = std::max(size, std::fabs(s.context[d]));
+    }
+  }
+  if (!(size > 0) || !(difference < kTellsNothing * size)) return;
+  evidence->push_back(
+      Format("these inputs hide faults (F93): the mean of v instead of attention changes the context by %.2g at most;"
+             " test with signed data of a wide spread",
+             difference));
+}
+
 }  // namespace
 
 std::vector<std::string> GatherEvidence(const Case& c) {
@@ -127,6 +151,7 @@ std::vector<std::string> GatherEvidence(const Case& c) {
     if (o.stage == Stage::kWeights) WeightEvidence(c, o, &evidence);
     if (o.stage == Stage::kScores || o.stage == Stage::kContext) RatioEvidence(c, o, &evidence);
   }
+  if (c.Unedited().Matches()) InputEvidence(c, &evidence);
   return evidence;
 }
 
@@ -182,6 +207,18 @@ bool IsConsistent(const Case& c, const ObservedStage& weights, const ObservedSta
   return true;
 }
 
+// Whether every wrong row sees no key.
+bool OnlyEmptyRowsDiffer(const Case& c) {
+  const Variant unedited = c.evaluator().Unedited();
+  RowState s;
+  for (std::size_t r = 0; r < c.rows().size(); ++r) {
+    if (c.unedited()[r].Matches()) continue;
+    c.evaluator().EvaluateMasked(unedited, c.rows()[r], &s);
+    if (s.num_visible > 0) return false;
+  }
+  return !c.wrong_rows().empty();
+}
+
 bool IsHeadMean(const Case& c, const ObservedStage& weights) {
   const Variant unedited = c.evaluator().Unedited();
   RowState s;
@@ -206,6 +243,7 @@ bool IsHeadMean(const Case& c, const ObservedStage& weights) {
 
 std::vector<Candidate> FindInconsistencies(const Case& c) {
   std::vector<Candidate> found;
+  if (OnlyEmptyRowsDiffer(c)) return {Finding("F89", {}, c)};
   const ObservedStage* weights = c.Find(Stage::kWeights);
   const ObservedStage* context = c.Find(Stage::kContext);
   const Stage result = context != nullptr ? Stage::kContext : Stage::kProjected;

@@ -20,6 +20,7 @@ std::shared_ptr<const std::vector<double>> Gather(const Operands& o, std::int64_
     for (std::int64_t h = 0; h < heads; ++h) {
       for (std::int64_t t = 0; t < len; ++t, to += dim) {
         const RowSource s = map(b, h, t);
+        if (s.t < 0) continue;
         const bool is_q = s.from == RowSource::From::kQ;
         const std::int64_t from_heads = is_q ? o.heads : o.kv_heads, from_len = is_q ? o.q_len : o.kv_len;
         const std::int64_t from_dim = s.from == RowSource::From::kV ? o.v_dim : o.head_dim;
@@ -56,8 +57,9 @@ void Proposals::AddFamily(std::function<void(Variant&, double)> edit, std::vecto
 const std::vector<const Fault*>& Catalogue() {
   static const std::vector<const Fault*> all = [] {
     std::vector<const Fault*> faults;
-    for (const std::span<const Fault> group : {ScaleFaults(), LayoutFaults(), HeadFaults(), PositionFaults(), MaskFaults(),
-                                               SoftmaxFaults(), ContextFaults(), ProjectionFaults(), RunFaults()}) {
+    for (const std::span<const Fault> group :
+         {ScaleFaults(), LayoutFaults(), HeadFaults(), PositionFaults(), MaskFaults(), SoftmaxFaults(), CapAndSinkFaults(),
+          ContextFaults(), CacheFaults(), ProjectionFaults(), RunFaults()}) {
       for (const Fault& fault : group) faults.push_back(&fault);
     }
     std::sort(faults.begin(), faults.end(), [](const Fault* a, const Fault* b) {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <span>
 #include <string>
 #include <vector>
@@ -81,7 +82,9 @@ std::span<const Fault> HeadFaults();
 std::span<const Fault> PositionFaults();
 std::span<const Fault> MaskFaults();
 std::span<const Fault> SoftmaxFaults();
+std::span<const Fault> CapAndSinkFaults();
 std::span<const Fault> ContextFaults();
+std::span<const Fault> CacheFaults();
 std::span<const Fault> ProjectionFaults();
 std::span<const Fault> RunFaults();
 
@@ -97,7 +100,11 @@ bool SameGroup(std::string_view id_a, std::string_view id_b);
 
 // ------------------------------------------------------------------------------------------------- for writing faults
 
-/// Operands whose rows are taken from elsewhere.
+inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
+inline constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+inline double Number(std::int64_t n) { return static_cast<double>(n); }
+
+/// Operands whose rows are taken from elsewhere; t = −1: a row of zeros.
 struct RowSource {
   enum class From : std::uint8_t { kQ, kK, kV } from;
   std::int64_t b, head, t;

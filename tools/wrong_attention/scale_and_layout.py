@@ -1,4 +1,4 @@
-"""Faults of the scale, of heads and of memory: F01-F21, F94, F99."""
+"""Faults of the scale, of heads and of memory: F01-F21, F94, F99-F101."""
 
 import numpy as np
 
@@ -32,6 +32,15 @@ def by_view(x):
 
 
 fault("F10", also=["F13"], **MULTIHEAD)(lambda p: attend(p, q=by_view(p.q.astype(float)), k=by_view(repeat(p.k, p)), v=by_view(repeat(p.v, p))))
+
+
+def as_tokens_first(x):
+    """[B,H,T,d] whose memory is read as [B,T,H,d]."""
+    b, h, t, d = x.shape
+    return x.reshape(b, t, h, d).swapaxes(1, 2)
+
+
+fault("F10", also=["F13"], **MULTIHEAD)(lambda p: attend(p, q=as_tokens_first(p.q.astype(float)), k=as_tokens_first(repeat(p.k, p)), v=as_tokens_first(repeat(p.v, p))))
 
 
 @fault("F11", **MULTIHEAD)
@@ -94,3 +103,24 @@ def permuted(p):
     order = np.roll(np.arange(p.H), int(p.rng.integers(1, p.H)))
     r["context"], r["weights"] = r["context"][:, order], r["weights"][:, order]
     return r
+
+
+@fault("F100", causal=False, Tk=9, Tq=9, G=3)
+def along_heads(p):
+    q, k, v = (x.transpose(0, 2, 1, 3) for x in (p.q.astype(float), repeat(p.k, p), repeat(p.v, p)))
+    w = softmax(q @ k.swapaxes(-1, -2) * p.scale)
+    return {"context": (w @ v).transpose(0, 2, 1, 3)}
+
+
+def with_heads(p, heads):
+    """Heads side by side [B,T,H·d] cut into another number of them."""
+    cut = lambda x: x.swapaxes(1, 2).reshape(p.B, x.shape[2], heads, -1).swapaxes(1, 2)
+    q, k, v = (cut(x.astype(float)) for x in (p.q, p.k, p.v))
+    s = q @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1])
+    see = rules(p) if p.mask is None else rules(p) & p.mask
+    o = softmax(np.where(see, s, -np.inf)) @ v
+    return {"context": o.swapaxes(1, 2).reshape(p.B, p.Tq, p.H, p.dv).swapaxes(1, 2)}
+
+
+fault("F101", G=6, group=1, d=8, dv=8)(lambda p: with_heads(p, int(p.rng.choice([1, 2, 3]))))
+fault("F101", G=3, group=1, d=8, dv=8)(lambda p: with_heads(p, int(p.rng.choice([6, 12]))))

@@ -16,9 +16,14 @@ def columns(m, sink, see):
 fault("F60", also=["F95"])(lambda p: attend(p, norm=columns))
 fault("F61")(lambda p: attend(p, norm=lambda m, s, see: np.where(see, 1.0, 0.0)))
 fault("F62", G=2)(lambda p: attend(p, norm=lambda m, s, see: softmax(m.swapaxes(1, 2).reshape(p.B, p.Tq, -1)).reshape(p.B, p.Tq, p.H, p.Tk).swapaxes(1, 2)))
+fault("F62", G=2, causal=False)(lambda p: attend(p, norm=lambda m, s, see: softmax(m, axis=1)))
 fault("F63")(lambda p: attend(p, norm=lambda m, s, see: softmax(softmax(m))))
 fault("F64")(lambda p: attend(p, norm=lambda m, s, see: np.exp(m)))
 fault("F64")(lambda p: attend(p, norm=lambda m, s, see: np.where(see, m, 0)))
+fault("F64", causal=False)(lambda p: attend(p, norm=lambda m, s, see: m - m.max(-1, keepdims=True) - np.log(np.exp(m - m.max(-1, keepdims=True)).sum(-1, keepdims=True))))
+
+
+F32_LIMIT, F16_LIMIT = 88.722839, 11.090111  # exp of more rounds to infinity: ln 2**128, ln 65520
 
 
 def overflowing(limit, subtracted=0.0):
@@ -32,9 +37,9 @@ def overflowing(limit, subtracted=0.0):
     return norm
 
 
-fault("F65", spread=11.0, d=16)(lambda p: attend(p, norm=overflowing(88.72)))
-fault("F65", spread=4.0, d=16, also=["F66"])(lambda p: attend(p, norm=overflowing(11.09)))
-fault("F66", spread=11.0, d=16)(lambda p: attend(p, norm=overflowing(88.72, 10.0)))
+fault("F65", spread=11.0, d=16)(lambda p: attend(p, norm=overflowing(F32_LIMIT)))
+fault("F65", spread=4.0, d=16, also=["F66"])(lambda p: attend(p, norm=overflowing(F16_LIMIT)))
+fault("F66", spread=11.0, d=16)(lambda p: attend(p, norm=overflowing(F32_LIMIT, 10.0)))
 
 
 @fault("F67")

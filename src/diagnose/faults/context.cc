@@ -1,18 +1,12 @@
-// Faults of the value product, caches and merging: F19, F80–F84, F87, F89, F95.
+// Faults of the value product, of merging and of what is returned besides: F19, F77, F80–F83, F95.
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <utility>
 
 #include "diagnose/fault.h"
 
 namespace regard::internal {
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-
-double Number(std::int64_t n) { return static_cast<double>(n); }
 
 void KeysForValues(const Case& c, Proposals& p) {
   if (c.problem().head_dim != c.problem().v_dim) return;
@@ -165,129 +159,6 @@ void ChunkTwice(const Case& c, Proposals& p) {
   }
 }
 
-// One slot of the cache not written, or everything shifted by one.
-void CacheHole(const Case& c, Proposals& p) {
-  const std::int64_t len = c.problem().kv_len;
-  if (len < 2) return;
-  const auto zero = [](std::int64_t slot, bool keys, bool values) {
-    return [slot, keys, values](Variant& v) {
-      if (keys) v.score = [slot](RowState& s) { s.scores[static_cast<std::size_t>(slot)] = 0; };
-      if (values) {
-        v.product = [slot](RowState& s) {
-          const double weight = std::exchange(s.weights[static_cast<std::size_t>(slot)], 0.0);
-          Evaluator::MultiplyByValues(s);
-          s.weights[static_cast<std::size_t>(slot)] = weight;
-        };
-      }
-    };
-  };
-  for (std::int64_t slot = len - 1; slot >= 0 && slot > len - 1025; --slot) {
-    p.AddWithSlots(slot::kScore | slot::kValues, zero(slot, true, true), {{"slot", Number(slot)}, {"holds", 0, "zeros"}}, 1);
-    p.AddWithSlots(slot::kScore, zero(slot, true, false), {{"slot", Number(slot)}, {"holds", 0, "zeros in k"}}, 1);
-    p.AddWithSlots(slot::kValues, zero(slot, false, true), {{"slot", Number(slot)}, {"holds", 0, "zeros in v"}}, 1);
-  }
-  for (const std::int64_t shift : {1, -1, 2, -2}) {
-    for (const int which : {3, 1, 2}) {  // both, k, v
-      p.AddWithSlots(
-          slot::kOperands,
-          [&c, shift, which, len](Variant& v) {
-            const auto from = [shift, len](RowSource::From tensor) -> RowMap {
-              return [=](std::int64_t b, std::int64_t head, std::int64_t t) {
-                return RowSource{tensor, b, head, ((t - shift) % len + len) % len};
-              };
-            };
-            v.operands = GatherOperands(c, {}, (which & 1) != 0 ? from(RowSource::From::kK) : RowMap(),
-                                        (which & 2) != 0 ? from(RowSource::From::kV) : RowMap());
-          },
-          {{"shift", Number(shift)},
-           {"tensor", 0,
-            which == 3   ? "k and v"
-            : which == 1 ? "k"
-                         : "v"}},
-          1);
-    }
-  }
-}
-
-// A constant on k or v that a quantised cache should have taken away: per kv head. Solved on its first wrong head, then by head.
-void CacheScale(const Case& c, Proposals& p) {
-  const Problem& x = c.problem();
-  if (x.kv_heads == 1 || x.kv_heads > 64) return;
-  const auto factors = [&](bool keys) {
-    std::vector<double> found(static_cast<std::size_t>(x.kv_heads), 1);
-    RowState state;
-    bool any = false;
-    for (std::int64_t g = 0; g < x.kv_heads; ++g) {
-      std::vector<RowId> rows;
-      for (const RowId& row : c.wrong_rows()) {
-        if (row.h / x.group_size == g && rows.size() < 8) rows.push_back(row);
-      }
-      if (rows.empty()) continue;
-      const auto misfit = [&](double factor) {
-        Variant v = c.evaluator().Unedited();
-        if (keys) v.scale *= factor;
-        double sum = 0;
-        for (const RowId& row : rows) {
-          c.evaluator().Evaluate(v, row, &state);
-          const ObservedStage* context = c.Find(Stage::kContext);
-          if (context == nullptr) return kInfinity;
-          for (std::size_t d = 0; d < state.context.size(); ++d) {
-            const double difference = context->At(row, static_cast<std::int64_t>(d)) - state.context[d] * (keys ? 1 : factor);
-            sum += difference * difference;
-          }
-        }
-        return sum;
-      };
-      double best = 1, least = kInfinity;
-      for (const double factor : LogSpaced(1.0 / 256, 256, 65)) {
-        if (const double m = misfit(factor); m < least) least = m, best = factor;
-      }
-      double low = best / 1.1, high = best * 1.1;
-      for (int step = 0; step < 80; ++step) {
-        const double a = low + 0.381966 * (high - low), b = low + 0.618034 * (high - low);
-        (misfit(a) < misfit(b) ? high : low) = misfit(a) < misfit(b) ? b : a;
-      }
-      found[static_cast<std::size_t>(g)] = (low + high) / 2;
-      any = true;
-    }
-    return any ? found : std::vector<double>{};
-  };
-  if (c.Find(Stage::kContext) == nullptr || c.wrong_rows().empty()) return;
-  const auto text = [](const std::vector<double>& values) {
-    std::string list;
-    for (const double v : values) list += (list.empty() ? "" : ", ") + std::to_string(v);
-    return list;
-  };
-  const std::int64_t group = x.group_size;
-  const auto differ = [](const std::vector<double>& values) {
-    const auto [least, most] = std::minmax_element(values.begin(), values.end());
-    return !values.empty() && *most > 1.01 * *least;  // one factor for all is F05 or F08
-  };
-  if (const std::vector<double> k = factors(true); differ(k)) {
-    p.AddWithSlots(
-        slot::kScore,
-        [k, group](Variant& v) {
-          v.score = [k, group](RowState& s) {
-            for (double& score : s.scores) score *= k[static_cast<std::size_t>(s.id.h / group)];
-          };
-        },
-        {{"factor_of_k", 0, text(k)}}, 3);
-  }
-  if (const std::vector<double> f = factors(false); differ(f)) {
-    p.AddWithSlots(
-        slot::kValues,
-        [f, group](Variant& v) {
-          v.product = [f, group](RowState& s) {
-            Evaluator::MultiplyByValues(s);
-            const double factor = f[static_cast<std::size_t>(s.id.h / group)];
-            for (double& value : s.context) value *= factor;
-            for (double& value : s.magnitude) value *= std::fabs(factor);
-          };
-        },
-        {{"factor_of_v", 0, text(f)}}, 3);
-  }
-}
-
 // Column i of the weights of head (b, h) times v: whole heads, so only while they are small.
 void WeightsTransposed(const Case& c, Proposals& p) {
   const Problem& x = c.problem();
@@ -318,9 +189,38 @@ void WeightsTransposed(const Case& c, Proposals& p) {
   });
 }
 
+// ln(exp(a) + exp(b))
+double LogAdd(double a, double b) {
+  const double largest = std::max(a, b);
+  return largest == -kInfinity ? largest : largest + std::log(std::exp(a - largest) + std::exp(b - largest));
+}
+
+// The context is right, and the lse that is returned with it was summed over something else.
+void SummaryOfAnotherStage(const Case& c, Proposals& p) {
+  if (c.Find(Stage::kLse) == nullptr) return;
+  const auto add = [&p](const char* over, void (*edit)(RowState&)) {
+    p.Add([edit](Variant& v) { v.reweigh = edit; }, {{"lse_over", 0, over}});
+  };
+  add("scores of all keys, before the mask", [](RowState& s) {
+    s.lse = s.sink;
+    for (std::size_t j = 0; j < s.capped.size(); ++j) s.lse = LogAdd(s.lse, s.capped[j] + (s.bias.empty() ? 0 : s.bias[j]));
+  });
+  add("scores without the sink", [](RowState& s) {
+    s.lse = -kInfinity;
+    for (const double x : s.masked) s.lse = LogAdd(s.lse, x);
+  });
+  for (std::int64_t unused = 1; unused <= 255; ++unused) {
+    p.Add([unused](Variant& v) { v.reweigh = [unused](RowState& s) { s.lse = LogAdd(s.lse, std::log(Number(unused))); }; },
+          {{"unused_slots", Number(unused)}}, 1);
+  }
+}
+
 constexpr Fault kFaults[] = {
     {"F19", "k used as v", Stage::kContext, slot::kValues, "weights·k", "weights are right, the context lies in the span of k",
      "multiply the weights by v", KeysForValues},
+    {"F77", "summary of another stage", Stage::kLse, slot::kReweigh, "lse over scores before the mask, or over unused slots",
+     "weights and context are right, lse is too large; it changes with the length of the buffer",
+     "sum over masked_scores, the sink included, and over the keys in use", SummaryOfAnotherStage},
     {"F80", "NaN through hidden slots", Stage::kContext, slot::kValues, "NaN + (−inf), 0·NaN",
      "NaN although the weight is 0; clean after zeroing unused slots",
      "zero the unused part of the cache, or skip hidden slots instead of multiplying them by 0", NaNThroughHiddenSlots},
@@ -332,12 +232,6 @@ constexpr Fault kFaults[] = {
     {"F83", "chunk counted twice", Stage::kWeights, slot::kSoftmax, "replicated keys merged as distinct ones",
      "the weight of that chunk is doubled before normalising",
      "merge every key once: do not merge the replicated prefix on every rank", ChunkTwice},
-    {"F84", "hole or shift in the cache", Stage::kInputs, slot::kScore, "slot L+1 written, L read",
-     "one column holds zeros or stale keys; prefill is exact",
-     "write the new key where the read expects it: check the length that both use", CacheHole},
-    {"F87", "scale of a quantised cache", Stage::kInputs, slot::kScore, "scale 1, 0, or along the wrong axis",
-     "scores or context in a constant ratio per kv head", "pass k_scale and v_scale per head as they were used to quantise",
-     CacheScale},
     {"F95", "weights transposed", Stage::kContext, slot::kValues, "weightsᵀ·v",
      "weights are right; the context is that of columns", "context = weights·v: sum over keys, the last axis of the weights",
      WeightsTransposed, false, true},

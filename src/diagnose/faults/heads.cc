@@ -1,7 +1,6 @@
 // Faults of heads: F15–F17, F99, F101. Which kv head a query head reads, in which order heads stand, and how many there are.
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
 
 #include "diagnose/fault.h"
@@ -232,8 +231,7 @@ void CutHeads(const Case& c, Proposals& p, std::int64_t parts) {
             const double* q = o.Q(s.id.b, s.id.h, s.id.i) + part * size;
             const double* k = o.K(s.id.b, s.id.h, 0) + part * size;
             for (std::size_t j = 0; j < s.masked.size(); ++j, k += o.head_dim) {
-              s.masked[j] = s.visible[j] ? narrower * s.variant->scale * std::inner_product(q, q + size, k, 0.0)
-                                         : -std::numeric_limits<double>::infinity();
+              s.masked[j] = s.visible[j] ? narrower * s.variant->scale * std::inner_product(q, q + size, k, 0.0) : -kInfinity;
             }
             Evaluator::SoftmaxOverKeys(s);
             const double* value = o.V(s.id.b, s.id.h, 0) + part * size;

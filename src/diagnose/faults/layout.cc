@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 #include <numeric>
 
 #include "diagnose/fault.h"
@@ -98,7 +97,7 @@ void AttendAlong(Proposals& p, std::int64_t count, std::int64_t (*own)(const Row
   p.AddWithSlots(slot::kOperands | slot::kSoftmax | slot::kMasking | slot::kOutput, [=](Variant& v) {
     v.masking = [=](RowState& s) {
       const Operands& o = *s.variant->operands;
-      std::fill(s.masked.begin(), s.masked.end(), -std::numeric_limits<double>::infinity());
+      std::fill(s.masked.begin(), s.masked.end(), -kInfinity);
       std::fill(s.visible.begin(), s.visible.end(), 0);
       s.num_visible = 0;
       for (std::int64_t n = 0; n < count; ++n) {

@@ -4,17 +4,12 @@
 // two widths: for what the mask tensor hides, and for what anything hides (an implementation may fold causal and padding into one mask).
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "diagnose/fault.h"
 
 namespace regard::internal {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-
-double Number(std::int64_t n) { return static_cast<double>(n); }
 bool HasMask(const Case& c) { return c.problem().mask.data != nullptr || c.problem().bias.data != nullptr; }
 bool HasSegments(const Case& c) { return c.problem().q_segments.data != nullptr; }
 bool HasWindow(const Case& c) { return c.problem().window_left.has_value() || c.problem().window_right.has_value(); }

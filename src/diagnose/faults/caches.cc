@@ -1,0 +1,211 @@
+// Faults of key-value caches: F84–F89.
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "diagnose/fault.h"
+
+namespace regard::internal {
+namespace {
+
+using From = RowSource::From;
+
+// One slot of the cache not written, or everything shifted by one.
+void CacheHole(const Case& c, Proposals& p) {
+  const std::int64_t len = c.problem().kv_len;
+  if (len < 2) return;
+  const auto zero = [](std::int64_t slot, bool keys, bool values) {
+    return [slot, keys, values](Variant& v) {
+      if (keys) v.score = [slot](RowState& s) { s.scores[static_cast<std::size_t>(slot)] = 0; };
+      if (values) {
+        v.product = [slot](RowState& s) {
+          const double weight = std::exchange(s.weights[static_cast<std::size_t>(slot)], 0.0);
+          Evaluator::MultiplyByValues(s);
+          s.weights[static_cast<std::size_t>(slot)] = weight;
+        };
+      }
+    };
+  };
+  for (std::int64_t slot = len - 1; slot >= 0 && slot > len - 1025; --slot) {
+    p.AddWithSlots(slot::kScore | slot::kValues, zero(slot, true, true), {{"slot", Number(slot)}, {"holds", 0, "zeros"}}, 1);
+    p.AddWithSlots(slot::kScore, zero(slot, true, false), {{"slot", Number(slot)}, {"holds", 0, "zeros in k"}}, 1);
+    p.AddWithSlots(slot::kValues, zero(slot, false, true), {{"slot", Number(slot)}, {"holds", 0, "zeros in v"}}, 1);
+  }
+  for (const std::int64_t shift : {1, -1, 2, -2}) {
+    for (const int which : {3, 1, 2}) {  // both, k, v
+      p.AddWithSlots(
+          slot::kOperands,
+          [&c, shift, which, len](Variant& v) {
+            const auto from = [shift, len](RowSource::From tensor) -> RowMap {
+              return [=](std::int64_t b, std::int64_t head, std::int64_t t) {
+                return RowSource{tensor, b, head, ((t - shift) % len + len) % len};
+              };
+            };
+            v.operands = GatherOperands(c, {}, (which & 1) != 0 ? from(RowSource::From::kK) : RowMap(),
+                                        (which & 2) != 0 ? from(RowSource::From::kV) : RowMap());
+          },
+          {{"shift", Number(shift)},
+           {"tensor", 0,
+            which == 3   ? "k and v"
+            : which == 1 ? "k"
+                         : "v"}},
+          1);
+    }
+  }
+}
+
+// A constant on k or v that a quantised cache should have taken away: per kv head. Solved on its first wrong head, then by head.
+void CacheScale(const Case& c, Proposals& p) {
+  const Problem& x = c.problem();
+  if (x.kv_heads == 1 || x.kv_heads > 64) return;
+  const auto factors = [&](bool keys) {
+    std::vector<double> found(static_cast<std::size_t>(x.kv_heads), 1);
+    RowState state;
+    bool any = false;
+    for (std::int64_t g = 0; g < x.kv_heads; ++g) {
+      std::vector<RowId> rows;
+      for (const RowId& row : c.wrong_rows()) {
+        if (row.h / x.group_size == g && rows.size() < 8) rows.push_back(row);
+      }
+      if (rows.empty()) continue;
+      const auto misfit = [&](double factor) {
+        Variant v = c.evaluator().Unedited();
+        if (keys) v.scale *= factor;
+        double sum = 0;
+        for (const RowId& row : rows) {
+          c.evaluator().Evaluate(v, row, &state);
+          const ObservedStage* context = c.Find(Stage::kContext);
+          if (context == nullptr) return kInfinity;
+          for (std::size_t d = 0; d < state.context.size(); ++d) {
+            const double difference = context->At(row, static_cast<std::int64_t>(d)) - state.context[d] * (keys ? 1 : factor);
+            sum += difference * difference;
+          }
+        }
+        return sum;
+      };
+      double best = 1, least = kInfinity;
+      for (const double factor : LogSpaced(1.0 / 256, 256, 65)) {
+        if (const double m = misfit(factor); m < least) least = m, best = factor;
+      }
+      double low = best / 1.1, high = best * 1.1;
+      for (int step = 0; step < 80; ++step) {
+        const double a = low + 0.381966 * (high - low), b = low + 0.618034 * (high - low);
+        (misfit(a) < misfit(b) ? high : low) = misfit(a) < misfit(b) ? b : a;
+      }
+      found[static_cast<std::size_t>(g)] = (low + high) / 2;
+      any = true;
+    }
+    return any ? found : std::vector<double>{};
+  };
+  if (c.Find(Stage::kContext) == nullptr || c.wrong_rows().empty()) return;
+  const auto text = [](const std::vector<double>& values) {
+    std::string list;
+    for (const double v : values) list += (list.empty() ? "" : ", ") + std::to_string(v);
+    return list;
+  };
+  const std::int64_t group = x.group_size;
+  const auto differ = [](const std::vector<double>& values) {
+    const auto [least, most] = std::minmax_element(values.begin(), values.end());
+    return !values.empty() && *most > 1.01 * *least;  // one factor for all is F05 or F08
+  };
+  if (const std::vector<double> k = factors(true); differ(k)) {
+    p.AddWithSlots(
+        slot::kScore,
+        [k, group](Variant& v) {
+          v.score = [k, group](RowState& s) {
+            for (double& score : s.scores) score *= k[static_cast<std::size_t>(s.id.h / group)];
+          };
+        },
+        {{"factor_of_k", 0, text(k)}}, 3);
+  }
+  if (const std::vector<double> f = factors(false); differ(f)) {
+    p.AddWithSlots(
+        slot::kValues,
+        [f, group](Variant& v) {
+          v.product = [f, group](RowState& s) {
+            Evaluator::MultiplyByValues(s);
+            const double factor = f[static_cast<std::size_t>(s.id.h / group)];
+            for (double& value : s.context) value *= factor;
+            for (double& value : s.magnitude) value *= std::fabs(factor);
+          };
+        },
+        {{"factor_of_v", 0, text(f)}}, 3);
+  }
+}
+
+// Blocks of `block` rows written `written` rows apart and read `read` rows apart; −1 is a slot that nobody wrote.
+RowMap BlocksApart(From from, std::int64_t block, std::int64_t written, std::int64_t read, std::int64_t len) {
+  return [=](std::int64_t b, std::int64_t head, std::int64_t t) {
+    const std::int64_t address = t / block * read + t % block, within = address % written;
+    const std::int64_t source = address / written * block + within;
+    return RowSource{from, b, head, within < block && source < len ? source : -1};
+  };
+}
+
+void AddressMismatch(const Case& c, Proposals& p) {
+  const std::int64_t len = c.problem().kv_len;
+  for (const std::int64_t block : {4, 8, 16, 32, 64, 128, 256}) {
+    if (block >= len) break;
+    const std::pair<std::int64_t, std::int64_t> strides[] = {{block, 2 * block}, {2 * block, block}, {block, block / 2}};
+    for (const auto& [written, read] : strides) {
+      p.AddWithSlots(
+          slot::kOperands,
+          [&c, block, written = written, read = read, len](Variant& v) {
+            v.operands = GatherOperands(c, {}, BlocksApart(From::kK, block, written, read, len),
+                                        BlocksApart(From::kV, block, written, read, len));
+          },
+          {{"block", Number(block)}, {"written_rows_apart", Number(written)}, {"read_rows_apart", Number(read)}}, 1);
+    }
+    p.AddWithSlots(
+        slot::kOperands,
+        [&c, block, len](Variant& v) {
+          const auto next = [block, len](From from) -> RowMap {
+            return [=](std::int64_t b, std::int64_t head, std::int64_t t) {
+              return RowSource{from, b, head, t + block < len ? t + block : -1};
+            };
+          };
+          v.operands = GatherOperands(c, {}, next(From::kK), next(From::kV));
+        },
+        {{"block", Number(block)}, {"reads", 0, "the next block"}}, 1);
+  }
+}
+
+// The mask says which slots a query may see; a shortcut goes by the number of the slot instead, as if nothing had been evicted.
+void CausalShortcut(const Case& c, Proposals& p) {
+  const Problem& x = c.problem();
+  if (x.mask.data == nullptr || x.causal) return;
+  const std::pair<const char*, std::int64_t> rules[] = {{"j ≤ i + kv_len − q_len", x.kv_len - x.q_len}, {"j ≤ i", 0}};
+  for (const auto& [name, offset] : rules) {
+    if (offset == 0 && x.kv_len == x.q_len && name == rules[1].first) continue;  // the same rule
+    p.AddWithSlots(slot::kMask | slot::kCausal,
+                   [offset = offset](Variant& v) {
+                     v.rules.mask = Rules::Mask::kIgnored;
+                     v.rules.causal = true, v.rules.absolute_offset = offset;
+                   },
+                   {{"rule", 0, name}});
+  }
+}
+
+constexpr Fault kFaults[] = {
+    {"F84", "hole or shift in the cache", Stage::kInputs, slot::kScore, "slot L+1 written, L read",
+     "one column holds zeros or stale keys; prefill is exact",
+     "write the new key where the read expects it: check the length that both use", CacheHole},
+    {"F85", "cache written and read at different addresses", Stage::kInputs, slot::kOperands,
+     "blocks written one stride apart and read another", "decode wrong, prefill right; the error repeats with the block",
+     "compute the address of a slot in one place, for writing and for reading", AddressMismatch},
+    {"F86", "causal shortcut after eviction", Stage::kMaskedScores, slot::kMask | slot::kCausal,
+     "slot j ≤ i instead of the positions the mask stands for", "right until the first eviction",
+     "keep each slot's position and compare those, or pass the mask to this path too", CausalShortcut},
+    {"F87", "scale of a quantised cache", Stage::kInputs, slot::kScore, "scale 1, 0, or along the wrong axis",
+     "scores or context in a constant ratio per kv head", "pass k_scale and v_scale per head as they were used to quantise",
+     CacheScale},
+    {"F89", "rows without keys not written", Stage::kContext, slot::kEmpty, "an early return leaves the output as it was",
+     "only rows that see no key are wrong, and hold what lay there before", "write 0 (and lse −inf) before returning early",
+     nullptr},
+};
+
+}  // namespace
+
+std::span<const Fault> CacheFaults() { return kFaults; }
+
+}  // namespace regard::internal
