@@ -186,7 +186,7 @@ void AddHeads(const LayerMap& map, const MapRequest& request, report::HtmlPage* 
   for (std::int64_t h = 0; h < map.problem.shape.heads; ++h) {
     const auto head_of = [h](const Tensor& tensor) { return tensor ? tensor.view().Select(0, 0).Select(0, h) : TensorView(); };
     const report::HeadFacts& facts = map.Facts(0, h);
-    report::PageHead head{.layer = map.problem.layer, .head = h};
+    report::PageHead head{.layer = map.problem.layer, .head = h, .reading = page->readings.size() - 1};
     if (facts.kind) {
       head.kind = Name(*facts.kind);
       head.score = facts.score;
@@ -223,7 +223,7 @@ std::string PageOf(const Options& options, Mapped* all) {
     AddNote(fmt::format("the page shows sequence {} of {}; --batch chooses another", batch, first.problem.shape.batch),
             &all->notes);
   }
-  report::HtmlPage page{.title = TitleOf(options.sources), .reading = first.problem.reading, .notes = all->notes};
+  report::HtmlPage page{.title = TitleOf(options.sources), .notes = all->notes};
   page.q_len = first.problem.shape.q_len;
   page.kv_len = first.problem.shape.kv_len;
   page.q_offset = first.offset;
@@ -238,6 +238,7 @@ std::string PageOf(const Options& options, Mapped* all) {
           fmt::format("--html: layer {} has {} queries and {} keys, layer {} has {} and {}; give --layer those that are alike",
                       *map.problem.layer, s.q_len, s.kv_len, *first.problem.layer, page.q_len, page.kv_len));
     }
+    page.readings.push_back(map.problem.reading);
     AddHeads(map, all->request, &page);
   }
   report::BuiltPage built = report::BuildHtmlPage(page);

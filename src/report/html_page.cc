@@ -85,6 +85,10 @@ void Check(const HtmlPage& page) {
                             page.kv_len - page.q_len));
   }
   for (const PageHead& head : page.heads) {
+    if (head.reading > 0 && head.reading >= page.readings.size()) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("reading: {} of {}; give its index in readings", head.reading, page.readings.size()));
+    }
     CheckShape("pooled", head.pooled, {-1, -1});
     CheckShape("entropy", head.entropy, {page.q_len});
     CheckShape("key_mass", head.key_mass, {page.kv_len});
@@ -227,7 +231,7 @@ std::string HeadName(const PageHead& head) {
 
 // Everything of a head but its links and exact weights.
 json Describe(PageData* data, const PageHead& head) {
-  json entry = {{"layer", nullptr}, {"head", head.head}, {"kind", head.kind}, {"score", head.score}};
+  json entry = {{"layer", nullptr}, {"head", head.head}, {"reading", head.reading}, {"kind", head.kind}, {"score", head.score}};
   if (head.layer) entry["layer"] = *head.layer;
   if (head.pooled && head.pooled.num_elements() > 0) entry["pooled"] = data->AddRoot8(head.pooled);
   if (head.entropy) entry["entropy"] = data->AddF16(head.entropy);
@@ -294,8 +298,8 @@ BuiltPage BuildHtmlPage(const HtmlPage& page) {
   json heads = json::array();
   for (const PageHead& head : page.heads) heads.push_back(Describe(&data, head));
 
-  json facts = {{"title", page.title},        {"reading", page.reading},  {"queries", page.q_len},    {"keys", page.kv_len},
-                {"sameText", page.same_text}, {"qOffset", page.q_offset}, {"qTokens", page.q_tokens}, {"kTokens", page.k_tokens},
+  json facts = {{"title", page.title},        {"readings", page.readings}, {"queries", page.q_len},    {"keys", page.kv_len},
+                {"sameText", page.same_text}, {"qOffset", page.q_offset},  {"qTokens", page.q_tokens}, {"kTokens", page.k_tokens},
                 {"heads", std::move(heads)},  {"notes", page.notes}};
 
   const std::size_t fixed = kPageBegin.size() + page.title.size() + kPageMiddle.size() + kPageEnd.size();

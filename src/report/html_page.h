@@ -1,6 +1,6 @@
 // The page of `regard map --html`: one file that opens from disk, without a network, and holds everything it shows.
 //
-//     regard::report::HtmlPage page{.title = "layer3.npz", .reading = problem.reading, .q_len = 132, .kv_len = 132, .same_text = true};
+//     regard::report::HtmlPage page{.title = "layer3.npz", .readings = {problem.reading}, .q_len = 132, .kv_len = 132, .same_text = true};
 //     page.k_tokens = tokens;
 //     for (std::int64_t h = 0; h < heads; ++h) {
 //       page.heads.push_back({.head = h, .kind = "previous-token", .score = 0.93, .pooled = summary.pooled.view().Select(0, 0).Select(0, h)});
@@ -59,7 +59,8 @@ std::vector<ExactHead> ExactHeads(const TensorView& q, const TensorView& k, cons
 struct PageHead {
   std::optional<std::int64_t> layer = {};
   std::int64_t head = 0;
-  std::string kind = {};  // what it does, as summary.h names it; empty: not measured
+  std::size_t reading = 0;  // which of HtmlPage::readings is about it
+  std::string kind = {};    // what it does, as summary.h names it; empty: not measured
   double score = 0;
   TensorView pooled = {};                                // [R, C], bins as in summary.h
   TensorView entropy = {};                               // [q_len], nats
@@ -70,9 +71,9 @@ struct PageHead {
 };
 
 struct HtmlPage {
-  std::string title = {};               // the name of the input
-  std::string reading = {};             // how it was read
-  std::vector<std::string> notes = {};  // whatever else a reader should know
+  std::string title = {};                  // the name of the input
+  std::vector<std::string> readings = {};  // how it was read: one for all heads, or one a layer
+  std::vector<std::string> notes = {};     // whatever else a reader should know
   std::int64_t q_len = 0, kv_len = 0;
 
   /// Queries and keys are the same tokens: query i is key i + q_offset. Else they are two texts, and q_offset only numbers the queries.

@@ -40,7 +40,7 @@ struct Example {
             .key_topk_weight = key_topk_weight};
   }
   HtmlPage Page() const {
-    HtmlPage page{.title = "in.npz", .reading = "read as 4 by 5", .q_len = 4, .kv_len = 5};
+    HtmlPage page{.title = "in.npz", .readings = {"read as 4 by 5"}, .q_len = 4, .kv_len = 5};
     page.heads = {Head(0), Head(1)};
     return page;
   }
@@ -93,7 +93,8 @@ TEST(HtmlPage, HoldsWhatItWasGiven) {
   EXPECT_TRUE(built.notes.empty());
   const json facts = FactsOf(built.html);
   EXPECT_EQ(facts["title"], "in.npz");
-  EXPECT_EQ(facts["reading"], "read as 4 by 5");
+  EXPECT_EQ(facts["readings"], json({"read as 4 by 5"}));
+  EXPECT_EQ(facts["heads"][1]["reading"], 0);
   EXPECT_EQ(facts["notes"], json({"a note"}));
   EXPECT_EQ(facts["queries"], 4);
   EXPECT_EQ(facts["keys"], 5);
@@ -141,7 +142,7 @@ TEST(HtmlPage, DataNeverBecomesMarkup) {
   const std::string hostile = "</script><img onerror=\"x\"><!--<script>&amp;{{data}}";
   const Example example;
   HtmlPage page = example.Page();
-  page.title = page.reading = page.heads[0].kind = hostile;
+  page.title = page.readings[0] = page.heads[0].kind = hostile;
   page.notes = {hostile};
   page.k_tokens = {hostile, "\xff", "\n", "", "\xe2\x80\xa8"};
   const std::string html = BuildHtmlPage(page).html;

@@ -122,6 +122,7 @@ void AddHeads(const TensorView& q, const TensorView& k, const TensorView& v, con
     const TensorView matrix = weights.Select(0, 0).Select(0, h);
     PageHead head = HeadOf(matrix, h, store);
     head.layer = layer;
+    head.reading = page->readings.empty() ? 0 : page->readings.size() - 1;
     head.exact = exact[static_cast<std::size_t>(h)];
     head.exact->lse = lse.Select(0, 0).Select(0, h);
     page->heads.push_back(head);
@@ -144,7 +145,7 @@ void MakeText(const std::string& html, const std::string& json) {
   for (std::int64_t layer = 0; layer < 6; ++layer) {
     layers.push_back(regard::io::LoadProblem({"testdata/minilm/all_minilm_l6_v2.safetensors"}, {.layer = layer}));
     const regard::io::Problem& p = layers.back();
-    page.reading = p.reading;
+    page.readings.push_back(p.reading);
     page.q_len = p.shape.q_len;
     page.kv_len = p.shape.kv_len;
     page.k_tokens = p.k_tokens.values;
@@ -192,7 +193,7 @@ void MakeRules(const std::string& html, const std::string& json) {
        .kv_segments = Keep(&store, std::move(kv_segments)),
        .alibi_slopes = Keep(&store, Tensor::Of<float>({heads}, {0.5f, 0.25f, 0.125f, -0.1f}))},
   };
-  HtmlPage page{.title = "rules", .reading = "two texts", .q_len = q_len, .kv_len = kv_len};
+  HtmlPage page{.title = "rules", .readings = {"two texts"}, .q_len = q_len, .kv_len = kv_len};
   for (std::int64_t i = 0; i < q_len; ++i) page.q_tokens.push_back("q" + std::to_string(i));
   for (std::int64_t j = 0; j < kv_len; ++j) page.k_tokens.push_back("k" + std::to_string(j));
   nlohmann::json expected = nlohmann::json::array();
@@ -210,7 +211,7 @@ void MakeLong(const std::string& html) {
   Store store;
   store.reserve(1000);
   HtmlPage page{.title = "long.npz",
-                .reading = "read as heads 32, tokens 16384, dim 64; causal; scale 1/8",
+                .readings = {"read as heads 32, tokens 16384, dim 64; causal; scale 1/8"},
                 .q_len = kTokens,
                 .kv_len = kTokens};
   page.same_text = true;
@@ -261,7 +262,7 @@ void MakeHostile(const std::string& html) {
   Store store;
   store.reserve(100);
   HtmlPage page{.title = "</title><script>window.broken = 1</script>",
-                .reading = "<img src=x onerror='window.broken = 2'>",
+                .readings = {"<img src=x onerror='window.broken = 2'>"},
                 .q_len = 6,
                 .kv_len = 6};
   page.same_text = true;
@@ -278,7 +279,7 @@ void MakeHostile(const std::string& html) {
 void MakePlain(const std::string& html) {
   Store store;
   store.reserve(100);
-  HtmlPage page{.title = "plain.npz", .reading = "read as tokens 5 and 300", .q_len = 5, .kv_len = 300};
+  HtmlPage page{.title = "plain.npz", .readings = {"read as tokens 5 and 300"}, .q_len = 5, .kv_len = 300};
   for (std::int64_t h = 0; h < 3; ++h) {
     Tensor pooled(DType::kF32, {5, 60});
     for (std::int64_t n = 0; n < 300; ++n) pooled.MutableAs<float>()[n] = static_cast<float>((n * (h + 3)) % 17) / 100;

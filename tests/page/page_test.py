@@ -163,6 +163,7 @@ class TextTest(PageTest):
         self.click_on("#grid [data-index='40']")
         self.assertEqual(self.text("#head-name"), "Layer 3 · Head 4")
         self.assertEqual(self.js("document.querySelector('[aria-selected=true].thumb').dataset.index"), "40")
+        self.assertTrue(self.text("#reading").startswith("read as layer 3, "), self.text("#reading"))
 
     def test_choose_a_token(self):
         self.js("page.choose(HEADS[12])")

@@ -48,6 +48,7 @@ class Head {
     this.index = index;
     this.layer = facts.layer;
     this.head = facts.head;
+    this.reading = FACTS.readings[facts.reading] || "";
     this.kind = facts.kind;
     this.score = facts.score;
     this.name = facts.layer === null ? `Head ${facts.head}` : `Layer ${facts.layer} · Head ${facts.head}`;

@@ -25,7 +25,6 @@ class Page {
 
   writeFacts() {
     byId("title").textContent = FACTS.title;
-    byId("reading").textContent = FACTS.reading;
     byId("notes").replaceChildren(...FACTS.notes.map(note => make("li", {}, note)));
     const layers = new Set(HEADS.map(head => head.layer)).size;
     byId("overview-size").textContent = layers > 1 ? `${layers} layers, ${HEADS.length} heads` : `${HEADS.length}`;
@@ -38,6 +37,7 @@ class Page {
     this.head = head;
     this.overview.select(head);
     this.map.setHead(head);
+    byId("reading").textContent = head.reading;
     byId("head-name").textContent = head.name;
     byId("head-kind").textContent = head.kind ? `${head.kind} ${head.score.toFixed(2)}` : "";
     byId("head-facts").textContent = factsOf(head);
@@ -240,6 +240,6 @@ function factsOf(head) {
 const page = HEADS.length && FACTS.queries && FACTS.keys ? new Page() : null;
 if (!page) {
   byId("title").textContent = FACTS.title;
-  byId("reading").textContent = `${FACTS.reading} Nothing to show: no heads, queries or keys.`;
+  byId("reading").textContent = `${FACTS.readings[0] || ""} Nothing to show: no heads, queries or keys.`;
   document.querySelector("main").hidden = true;
 }
