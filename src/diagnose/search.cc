@@ -262,11 +262,14 @@ bool Verify(const Case& c, const Variant& variant, Closeness closeness, int prec
   return true;
 }
 
-// Simple before intricate, everywhere before somewhere, then by what is left.
+// Residuals that differ by less than a fifth are alike: which of them is smaller is rounding.
+double ResidualClass(const Fit& fit) { return std::round(4 * std::log2(std::max(fit.Rms(), 1e-300))); }
+
+// Everywhere before somewhere, simple before intricate, then by what is left; what is alike stays in the order of the catalogue.
 bool Better(const Candidate& a, const Candidate& b) {
   if (a.scope.empty() != b.scope.empty()) return a.scope.empty();
   if (a.complexity != b.complexity) return a.complexity < b.complexity;
-  return a.fit.Rms() < b.fit.Rms();
+  return ResidualClass(a.fit) < ResidualClass(b.fit);
 }
 
 // The best of every set of faults.
