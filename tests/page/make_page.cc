@@ -263,14 +263,19 @@ void MakeHostile(const std::string& html) {
   store.reserve(100);
   HtmlPage page{.title = "</title><script>window.broken = 1</script>",
                 .readings = {"<img src=x onerror='window.broken = 2'>"},
-                .q_len = 6,
-                .kv_len = 6};
+                .q_len = 7,
+                .kv_len = 7};
   page.same_text = true;
   page.notes = {"</script><img src=x onerror='window.broken = 3'>"};
-  page.k_tokens = {
-      "</script><img src=x onerror='window.broken = 4'>", "<!--<script>", "\xff\xfe", "a\nb\u202e", "", "{{script}} ${x} '\"\\"};
-  Tensor weights(DType::kF64, {6, 6});
-  for (std::int64_t n = 0; n < 36; ++n) weights.MutableAs<double>()[n] = 1.0 / 6;
+  page.k_tokens = {"</script><img src=x onerror='window.broken = 4'>",
+                   "<!--<script>",
+                   "\xff\xfe",
+                   "a\nb\u202e",
+                   "",
+                   "{{script}} ${x} '\"\\",
+                   std::string(100'000, 'x')};
+  Tensor weights(DType::kF64, {7, 7});
+  for (std::int64_t n = 0; n < 49; ++n) weights.MutableAs<double>()[n] = 1.0 / 7;
   page.heads.push_back(HeadOf(weights, 0, &store));
   page.heads[0].kind = "<b>bold</b>";
   WritePage(page, html);
@@ -284,7 +289,7 @@ void MakePlain(const std::string& html) {
     Tensor pooled(DType::kF32, {5, 60});
     for (std::int64_t n = 0; n < 300; ++n) pooled.MutableAs<float>()[n] = static_cast<float>((n * (h + 3)) % 17) / 100;
     if (h == 2) pooled.MutableAs<float>()[7] = NAN;
-    page.heads.push_back({.head = h, .pooled = Keep(&store, std::move(pooled))});
+    page.heads.push_back({.head = h, .kind = "mixed", .score = h == 2 ? NAN : 0.004, .pooled = Keep(&store, std::move(pooled))});
   }
   WritePage(page, html);
 }

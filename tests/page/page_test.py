@@ -341,6 +341,9 @@ class LongTest(PageTest):
         self.assertLess(self.js("document.querySelectorAll('.token').length"), 3000)
         self.js("page.pick({query: 12000, key: null})")
         self.assertEqual(self.js("document.querySelector(\".token[aria-selected='true']\").dataset.position"), "12000")
+        sight = self.js("""["#flows", ".token[aria-selected='true']"].map(one => document.querySelector(one).getBoundingClientRect())
+                           .map(place => [place.top, place.bottom])""")
+        self.assertTrue(sight[0][0] <= sight[1][0] and sight[1][1] <= sight[0][1], f"the chosen token is out of sight: {sight}")
 
 
 class HostileTest(PageTest):
@@ -357,6 +360,7 @@ class HostileTest(PageTest):
         self.assertEqual(self.text("#flows [data-position='3']"), "a\\nb\\u202e")
         self.assertEqual(self.text("#flows [data-position='4']"), "∅")
         self.assertEqual(self.text("#flows [data-position='5']"), "{{script}} ${x} '\"\\")
+        self.assertEqual(self.text("#flows [data-position='6']"), "x" * 59 + "…")
         self.click_on("#flows [data-position='0']")
         self.hover(0, 1)
         self.assertIn("</script><img", self.text("#links"))
@@ -375,7 +379,9 @@ class PlainTest(PageTest):
         self.assertIn("from queries 3–3 to keys 200–204", tip["bin"])
         self.click_on("#flows [data-position='2']")
         self.assertEqual(self.js("page.selection"), {"query": 2, "key": None})
+        self.assertEqual(self.text("#head-kind"), "mixed 0.004")
         self.js("page.choose(HEADS[2])")
+        self.assertEqual(self.text("#head-kind"), "mixed")
         self.assertIn("not a number", self.hover(0, 36)["bin"])
         self.screenshot("plain.png", full=True)
 

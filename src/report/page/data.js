@@ -50,7 +50,7 @@ class Head {
     this.head = facts.head;
     this.reading = FACTS.readings[facts.reading] || "";
     this.kind = facts.kind;
-    this.score = facts.score;
+    this.score = facts.score;  // null: not a number
     this.name = facts.layer === null ? `Head ${facts.head}` : `Layer ${facts.layer} · Head ${facts.head}`;
     this.shortName = facts.layer === null ? `H${facts.head}` : `L${facts.layer} H${facts.head}`;
     const array = entry => entry ? decode(entry) : null;
@@ -62,6 +62,7 @@ class Head {
     lazy(this, "exact", () => facts.exact ? new ExactWeights(facts.exact) : null);
     this.isExact = Boolean(facts.exact);
   }
+  get kindText() { return this.score === null ? this.kind : `${this.kind} ${showShare(this.score, 2)}`; }
 }
 
 // Mean weights of bins of queries and keys: bin r holds queries ⌊r·queries/rows⌋ up to the next bin's first.
@@ -103,9 +104,12 @@ const HEADS = FACTS.heads.map((facts, index) => new Head(facts, index));
 
 // ---- names of tokens
 
-// A token in one line: what cannot be seen becomes an escape, and spaces at the ends a dot.
+// A token in one line: what cannot be seen becomes an escape, spaces at the ends a dot, and what goes on and on an ellipsis.
+const LONGEST_TOKEN = 60;
 function show(token) {
-  const escaped = token.replace(/[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g, character => {
+  const letters = token.length > LONGEST_TOKEN ? Array.from(token.slice(0, 2 * LONGEST_TOKEN)) : [];
+  const whole = letters.length <= LONGEST_TOKEN ? token : letters.slice(0, LONGEST_TOKEN - 1).join("") + "…";
+  const escaped = whole.replace(/[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g, character => {
     const named = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}[character];
     return named || "\\u" + character.charCodeAt(0).toString(16).padStart(4, "0");
   });
@@ -137,6 +141,9 @@ function showWeight(weight) {
   if (weight === 0) return "0";
   return weight >= 0.001 ? weight.toFixed(4) : weight.toExponential(2);
 }
+// A share in few letters: with three digits 0.434 and 0.030, but 0.0013.
+const showShare = (share, digits) => share >= 10 ** (1 - digits) || share === 0 ? share.toFixed(digits) : share.toPrecision(digits - 1);
+const showPercent = share => share >= 0.01 ? `${Math.round(100 * share)} %` : `${(100 * share).toPrecision(1)} %`;
 const showCount = count => count.toLocaleString("en-US");
 
 // An element with properties, attributes (when the name has a dash, or is `role`) and children, which are nodes or text.

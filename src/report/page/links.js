@@ -38,7 +38,7 @@ class LinksView {
     const rows = found.slice(0, SHOWN_PARTNERS).map(({partner, mean, heads}) => {
       const chips = heads.slice(0, SHOWN_HEADS).map(({head, weight}) => {
         const chip = make("button", {type: "button", className: "link", title: `${head.name}: ${showWeight(weight)}`}, head.shortName,
-                          make("span", {className: "count"}, weight.toFixed(2)));
+                          make("span", {className: "count"}, showShare(weight, 2)));
         chip.addEventListener("click", () => this.open(head, cellOf(partner)));
         return chip;
       });
@@ -46,7 +46,7 @@ class LinksView {
       bar.style.setProperty("--share", mean / found[0].mean);
       const word = tokenOf(partner);
       return make("tr", {}, make("th", {scope: "row"}, make("bdi", {}, word || `${numberOf(partner)}`), word ? make("span", {className: "number"}, ` ${numberOf(partner)}`) : ""),
-                  make("td", {className: "mean"}, bar, make("span", {}, mean.toFixed(3))), make("td", {className: "chips"}, ...chips));
+                  make("td", {className: "mean"}, bar, make("span", {}, showShare(mean, 3))), make("td", {className: "chips"}, ...chips));
     });
     const header = make("thead", {}, make("tr", {}, make("th", {scope: "col"}, "token"), make("th", {scope: "col", title: "mean weight over the heads"}, "mean"),
                                           make("th", {scope: "col"}, "most in")));

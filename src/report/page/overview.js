@@ -41,7 +41,7 @@ class Overview {
   }
 
   makeCell(head) {
-    const kind = head.kind ? `, ${head.kind} ${head.score.toFixed(2)}` : "";
+    const kind = head.kind ? `, ${head.kindText}` : "";
     const cell = make("div", {role: "gridcell", className: "thumb", tabIndex: -1, title: head.name + kind, "aria-label": head.name + kind,
                               "aria-selected": "false", "data-index": head.index});
     cell.append(make("canvas", {"aria-hidden": "true"}));

@@ -39,7 +39,7 @@ class Page {
     this.map.setHead(head);
     byId("reading").textContent = head.reading;
     byId("head-name").textContent = head.name;
-    byId("head-kind").textContent = head.kind ? `${head.kind} ${head.score.toFixed(2)}` : "";
+    byId("head-kind").textContent = head.kind ? head.kindText : "";
     byId("head-facts").textContent = factsOf(head);
     byId("map").setAttribute("aria-label", `${head.name}, ${FACTS.queries} queries by ${FACTS.keys} keys`);
     this.text.shade(head, this.selection, this.colors);
@@ -219,7 +219,7 @@ function meaningOf(head, showsExact, pooled) {
   if (pooled.isFine) return "weight of one query and key, in 254 steps";
   const queries = Math.round(FACTS.queries / pooled.rows), keys = Math.round(FACTS.keys / pooled.columns);
   const bins = `weight on ${showCount(keys)} keys together, mean of ${showCount(queries)} queries`;
-  return head.isExact ? `${bins}; zoom in for exact weights` : bins;
+  return head.isExact ? `${bins}; zoom in for exact weights` : `${bins}; with --head ${head.head} each pair`;
 }
 
 // A line about a head: how wide it looks, and which key it looks at most.
@@ -232,7 +232,7 @@ function factsOf(head) {
   }
   if (head.keyMass) {
     const total = head.keyMass.reduce((sum, mass) => sum + (mass || 0), 0), largest = largestOf(head.keyMass), key = head.keyMass.indexOf(largest);
-    if (total > 0) facts.push(`${Math.round(100 * largest / total)} % of all attention goes to ${name(key, keyToken(key))}`);
+    if (total > 0) facts.push(`${showPercent(largest / total)} of all attention goes to ${name(key, keyToken(key))}`);
   }
   return facts.join(" · ");
 }

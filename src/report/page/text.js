@@ -77,6 +77,15 @@ class Flow {
     const element = this.tokenElement(position);
     element.setAttribute("aria-selected", "true");
     element.tabIndex = 0;
+    this.reveal(element);
+  }
+
+  // Scrolls the text, but not the page.
+  reveal(element) {
+    const box = this.element.parentElement, frame = box.getBoundingClientRect(), place = element.getBoundingClientRect();
+    if (place.top < frame.top || place.bottom > frame.bottom) {
+      box.scrollTop += (place.top + place.bottom) / 2 - (frame.top + frame.bottom) / 2;
+    }
   }
 
   setShades(shades, colors) {
