@@ -11,6 +11,8 @@
 // written):
 //
 //     q  (Q, query, query_states)        k (K, key, key_states)         v (V, value, value_states)
+//     qkv                                all three side by side, [tokens, width] or [batch, tokens, width]: blocks of num_heads heads of q,
+//                                        then num_kv_heads of k, then of v
 //     inputs (x, hidden_states)          w_query w_key w_value w_out [out, in], b_query b_key b_value b_out
 //     mask  bias  (attn_mask: bool is mask, float is bias)              kv_lens (nonpad_kv_seqlen)
 //     q_segments kv_segments (segments: both)   alibi_slopes   sinks    past_key past_value (go before k and v)
@@ -23,7 +25,7 @@
 // Any key may carry the prefix `layers.N.`: such a file holds several problems, of which LoadProblem loads one and ProblemFiles any.
 //
 // Three kinds of problem follow from what is there:
-//     q, k and v             attention
+//     q, k and v, or qkv     attention
 //     inputs                 self-attention: q, k, v by projection; without any w_… they are the inputs themselves and scale is 1
 //     weights and v (or inputs, when nothing else of the first stages is there)      the third stage alone: context = weights · v
 //

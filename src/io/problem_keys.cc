@@ -17,6 +17,7 @@ constexpr Key kKeys[] = {
     {"q", kTensor, {"Q", "query", "query_states"}},
     {"k", kTensor, {"K", "key", "key_states"}},
     {"v", kTensor, {"V", "value", "value_states"}},
+    {"qkv", kTensor},  // all three side by side
     {"inputs", kTensor, {"x", "hidden_states"}},
     {"w_query", kTensor},
     {"w_key", kTensor},

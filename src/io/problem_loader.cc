@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "io/file_error.h"
+#include "io/fused_qkv.h"
 #include "io/problem_layout.h"
 #include "io/problem_values.h"
 
@@ -92,6 +93,11 @@ void ProblemLoader::ChooseLayer() {
 
 void ProblemLoader::ChooseKind() {
   const auto has = [&](std::string_view name) { return sources_.Has(name); };
+  if (has("qkv") && !has("q") && !has("k") && !has("v")) {
+    problem_.kind = Problem::Kind::kAttention;
+    return;
+  }
+  if (has("qkv")) problem_.notes.push_back("qkv: not used, since q, k or v are given");
   if (has("q") || has("k") || (has("v") && !has("weights"))) {
     for (const std::string_view name : {"q", "k", "v"}) {
       if (!has(name)) FailMissing(name);
@@ -192,7 +198,35 @@ std::int64_t ProblemLoader::HeadsIn(std::string_view name, const TensorView& vie
   return heads;
 }
 
+// q, k and v side by side in one tensor.
+void ProblemLoader::LoadFusedAttention() {
+  const TensorView qkv = TakeFloat("qkv");
+  if (!num_heads_) Fail(kInvalidArgument, "num_heads", "not stated, and qkv needs it to be split; give --num-heads N");
+  if (options_.layout && !(qkv.rank() == 3 && *options_.layout == Layout::kBsd)) {
+    Fail(kInvalidArgument, "--layout", "{}, but qkv is [tokens, width] or [batch, tokens, width]; leave it out",
+         Name(*options_.layout));
+  }
+  const auto [q, k, v] = SplitFusedQkv(qkv, *num_heads_, num_kv_heads_.value_or(*num_heads_));
+  problem_.q = q, problem_.k = k, problem_.v = v;
+  problem_.axes = AxesOf(3, qkv.rank() == 3 ? Layout::kBsd : Layout::kHsd);
+}
+
 void ProblemLoader::LoadAttention() {
+  if (sources_.Has("qkv") && !sources_.Has("q")) {
+    LoadFusedAttention();
+  } else {
+    LoadOperands();
+  }
+  JoinPast();
+  CheckShapes();
+  problem_.shape = PlanShape::Of(problem_.q, problem_.k, problem_.v);
+  problem_.projections.num_heads = problem_.shape.heads;
+  problem_.projections.num_kv_heads = problem_.shape.kv_heads;
+  problem_.projections.w_out = TakeFloat("w_out");
+  problem_.projections.b_out = TakeFloat("b_out");
+}
+
+void ProblemLoader::LoadOperands() {
   const std::pair<std::string_view, TensorView*> operands[] = {{"q", &problem_.q}, {"k", &problem_.k}, {"v", &problem_.v}};
   int rank = 0;
   for (const auto& [name, view] : operands) {
@@ -206,13 +240,6 @@ void ProblemLoader::LoadAttention() {
       Fail(kShapeMismatch, name, "shape {}, but q has {} axes; give q, k and v alike", ToString(read.shape()), rank);
     *view = ToRank4(read, layout, HeadsIn(name, read, layout));
   }
-  JoinPast();
-  CheckShapes();
-  problem_.shape = PlanShape::Of(problem_.q, problem_.k, problem_.v);
-  problem_.projections.num_heads = problem_.shape.heads;
-  problem_.projections.num_kv_heads = problem_.shape.kv_heads;
-  problem_.projections.w_out = TakeFloat("w_out");
-  problem_.projections.b_out = TakeFloat("b_out");
 }
 
 void ProblemLoader::CheckShapes() const {

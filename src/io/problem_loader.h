@@ -35,6 +35,8 @@ class ProblemLoader {
 
   // q, k, v (problem_loader.cc)
   void LoadAttention();
+  void LoadFusedAttention();
+  void LoadOperands();
   void LoadSelfAttention();
   void LoadThirdStage();
   void LoadProjections();
