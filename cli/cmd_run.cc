@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -47,6 +48,29 @@ std::vector<std::string> NamesToSave(const Options& options, const io::Problem& 
     if (absent) throw Error(ErrorCode::kInvalidArgument, fmt::format("--save: this run has no '{}'; leave it out", name));
   }
   return names;
+}
+
+bool IsSameFile(const std::string& a, const std::string& b) {
+  std::error_code ignored;  // what does not exist is nothing's equal
+  return std::filesystem::equivalent(a, b, ignored);
+}
+
+// Whether a source names this file: `FILE`, `name=FILE`, `FILE:f32:4x3` or `name=FILE:f32:4x3`.
+bool IsSource(const std::string& source, const std::string& file) {
+  const std::string after_name = source.substr(source.find('=') + 1);  // all of it when there is no '='
+  return IsSameFile(source, file) || IsSameFile(after_name, file) || IsSameFile(after_name.substr(0, after_name.find(':')), file);
+}
+
+// Refuses a file that could not take `arrays` arrays, or that is read as well; before anything is computed.
+void CheckOutput(const Options& options, std::size_t arrays) {
+  const std::string& file = options.output;
+  if (file.empty()) return;
+  if (!file.ends_with(".npz") && !file.ends_with(".safetensors") && !file.ends_with(".npy"))
+    throw UsageError(fmt::format("-o: '{}' has no known ending; name a file .npz, .safetensors, or .npy for one array", file));
+  if (file.ends_with(".npy") && arrays != 1)
+    throw UsageError(fmt::format("-o: '{}' can hold one array, not {}; name a file .npz or .safetensors", file, arrays));
+  if (std::ranges::any_of(options.sources, [&](const std::string& source) { return IsSource(source, file); }))
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("-o: '{}' is an input; name another file", file));
 }
 
 // ----------------------------------------------------------------------------------------------------- the memory's price
@@ -132,7 +156,9 @@ report::RunReport RunAttention(const Options& options, const io::Problem& proble
               results->layers() * (stage_bytes + ContextElements(s) * static_cast<double>(ItemSize(s.v_dtype))) +
                   static_cast<double>(std::max(plan.WorkspaceBytes(), stage_plan.WorkspaceBytes())),
               saves_stages ? "the stages to be saved and their run" : "the run and its results",
-              saves_stages ? "save fewer stages, or state a larger one" : "use --path fused, or state a larger one");
+              saves_stages           ? "save fewer stages, or state a larger one"
+              : path == Path::kFused ? "use fewer --threads, or state a larger one"
+                                     : "use --path fused, or state a larger one");
 
   report::RunResult result{plan.Description(), path, {}, 0};
   Outputs outputs;
@@ -300,7 +326,9 @@ void LayerRuns::RunOne(std::size_t n) {
     options_.exec.on_progress((static_cast<double>(n) + done) / static_cast<double>(layers_.size()));
   };
   const io::Problem problem = files_.Load(options.problem);
-  Results results(problem, NamesToSave(options, problem), options.output.empty() ? 1 : layers_.size());
+  std::vector<std::string> names = NamesToSave(options, problem);
+  CheckOutput(options, names.size() * layers_.size());
+  Results results(problem, std::move(names), options.output.empty() ? 1 : layers_.size());
   report::RunView view{streams_.width(), streams_.is_terminal(), ColorsOf(streams_), {}, {}};
   if (!options.batch.all()) view.batches = options.batch.Indices(problem.shape.batch);
   if (!options.head.all()) view.heads = options.head.Indices(problem.shape.heads);

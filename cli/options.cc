@@ -153,7 +153,7 @@ std::string CommandsWith(const Flag& flag) {
   for (const Command& command : kCommands) {
     if ((flag.commands & command.bit) != 0) names.push_back("`regard " + command.name + "`");
   }
-  return fmt::format("{}", fmt::join(names, " and "));
+  return fmt::format("{}", fmt::join(names, ", "));
 }
 
 // The flag that a word names. Refuses words that are no flags of this command, so that CLI11 sees known ones only.
@@ -168,7 +168,7 @@ const Flag& FlagOf(std::string_view argument, const Command& command) {
     if (flag.name == name) elsewhere = &flag;
   }
   if (elsewhere != nullptr) {
-    throw UsageError(fmt::format("{}: not a flag of `regard {}`, but of {}", name, command.name, CommandsWith(*elsewhere)));
+    throw UsageError(fmt::format("{}: not a flag of `regard {}`, but of {}; leave it out", name, command.name, CommandsWith(*elsewhere)));
   }
   if (const ForeignFlag* foreign = FindForeignFlag(name)) {
     throw UsageError(fmt::format("{}: not a flag of regard; use {}", name, foreign->advice));
@@ -195,14 +195,14 @@ void CheckArguments(const std::vector<std::string>& arguments, const Command& co
     const bool has_value = word.size() > flag.name.size();
     if (!TakesValue(flag)) {
       if (has_value) ParseBool(flag.name, word.substr(flag.name.size() + 1));
-    } else if (!has_value) {
-      ++i;
-      if (i == arguments.size())
-        throw UsageError(fmt::format("{}: needs a value; write {} {}", flag.name, flag.name, flag.value));
-      if (IsFlag(arguments[i])) {
-        throw UsageError(fmt::format("{}: needs a value, not '{}'; write {}={} if that is meant", flag.name, arguments[i],
-                                     flag.name, arguments[i]));
-      }
+      continue;
+    }
+    if (!has_value) ++i;
+    if (i == arguments.size() || arguments[i].empty() || word == flag.name + '=')
+      throw UsageError(fmt::format("{}: needs a value; write {} {}", flag.name, flag.name, flag.value));
+    if (!has_value && IsFlag(arguments[i])) {
+      throw UsageError(fmt::format("{}: needs a value, not '{}'; write {}={} if that is meant", flag.name, arguments[i], flag.name,
+                                   arguments[i]));
     }
   }
 }

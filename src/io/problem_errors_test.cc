@@ -316,7 +316,7 @@ const Case kValues[] = {
     {"window_huge",
      [](ProblemFile& f) { f.AddQkv().Add("window_left", Scalar(1e30)); },
      {},
-     "window_left: 1e+30 in the file; give a whole number"},
+     "window_left: 1e+30 in the file is beyond ±4e18; give a smaller number"},
     {"window_nan",
      [](ProblemFile& f) { f.AddQkv().Add("window_left", Scalar(std::nan(""))); },
      {},
@@ -415,6 +415,8 @@ TEST(ProblemSourcesTest, Messages) {
   WriteNpz(folder / "two.npz", {{.name = "x", .tensor = Numbers({4, 3})}, {.name = "y", .tensor = Numbers({4, 3})}});
   const std::string a = folder / "a.npy", two = folder / "two.npz";
   EXPECT_EQ(MessageOf({}), "sources: none; give a file such as layer.npz, or - for standard input");
+  EXPECT_EQ(MessageOf({""}), "sources: '' names no file; write FILE");
+  EXPECT_EQ(MessageOf({"q="}), "sources: 'q=' names no file; write q=FILE");
   EXPECT_EQ(MessageOf({a}), a + ": holds one array without a name; say which it is, as in q=" + a);
   EXPECT_EQ(MessageOf({"q=" + two}), two + ": holds 2 arrays, so that 'q=' does not say which; give the file without a name");
   EXPECT_EQ(MessageOf({"quary=" + a}), "quary=" + a + ": 'quary' is not a name that regard reads; did you mean q?");

@@ -45,6 +45,9 @@ ProblemSources::ProblemSources(const std::vector<std::string>& sources) {
 
 void ProblemSources::Open(const std::string& source) {
   const std::string name(NameBeforeFile(source));
+  if (source.size() == name.size() + (name.empty() ? 0 : 1)) {
+    Fail(kInvalidArgument, "sources", "{} names no file; write {}FILE", Quoted(source), source);
+  }
   files_.push_back(std::make_shared<const File>(File::Open(name.empty() ? source : source.substr(name.size() + 1))));
   AddArrays(files_.size() - 1, name);
   AddMetadata(files_.size() - 1);

@@ -70,8 +70,11 @@ std::optional<std::int64_t> ReadInteger(const ProblemSources& sources, std::stri
   const std::optional<Scalar> scalar = ReadScalar(sources, name);
   if (!scalar) return std::nullopt;
   constexpr double kLargest = 4e18;  // converts to int64 without overflow
-  if (!scalar->number || !(std::abs(*scalar->number) <= kLargest) || std::floor(*scalar->number) != *scalar->number) {
+  if (!scalar->number || std::floor(*scalar->number) != *scalar->number) {
     Fail(kInvalidArgument, name, "{} in the file; give a whole number", scalar->text);
+  }
+  if (std::abs(*scalar->number) > kLargest) {
+    Fail(kInvalidArgument, name, "{} in the file is beyond ±4e18; give a smaller number", scalar->text);
   }
   return static_cast<std::int64_t>(*scalar->number);
 }

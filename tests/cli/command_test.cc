@@ -91,11 +91,11 @@ TEST(CommandTest, UnknownWords) {
   ExpectUsageError({"run", "x", "--sotf-cap", "3"}, "--sotf-cap: unknown flag; did you mean --soft-cap?");
   ExpectUsageError({"run", "x", "--zzzzzz"}, "--zzzzzz: unknown flag; see `regard run --help`");
   ExpectUsageError({"run", "x", "-q"}, "-q: unknown flag; see `regard run --help`");
-  ExpectUsageError({"run", "x", "--row", "1"}, "--row: not a flag of `regard run`, but of `regard explain`");
-  ExpectUsageError({"explain", "x", "-o", "y"}, "-o: not a flag of `regard explain`, but of `regard run` and `regard map`");
+  ExpectUsageError({"run", "x", "--row", "1"}, "--row: not a flag of `regard run`, but of `regard explain`; leave it out");
+  ExpectUsageError({"explain", "x", "-o", "y"}, "-o: not a flag of `regard explain`, but of `regard run`, `regard map`; leave it out");
   ExpectUsageError(
       {"info", "--causal"},
-      "--causal: not a flag of `regard info`, but of `regard run` and `regard explain` and `regard check` and `regard map`");
+      "--causal: not a flag of `regard info`, but of `regard run`, `regard explain`, `regard check`, `regard map`; leave it out");
 }
 
 TEST(CommandTest, FlagsOfOtherLibrariesAreRefused) {
@@ -138,6 +138,8 @@ TEST(CommandTest, ValuesThatCannotBeRead) {
   ExpectUsageError({"run", "x", "--head", "3-1"}, "--head: '3-1' is not a list of indices; write it as 0,3-5");
   ExpectUsageError({"run", "x", "--save", "context,,lse"}, "--save: 'context,,lse' has an empty name; write it as context,lse");
   ExpectUsageError({"run", "x", "--scale"}, "--scale: needs a value; write --scale X");
+  ExpectUsageError({"run", "x", "--scale="}, "--scale: needs a value; write --scale X");
+  ExpectUsageError({"run", "x", "-o", ""}, "-o: needs a value; write -o FILE");
   ExpectUsageError({"run", "--scale", "--causal", "x"},
                    "--scale: needs a value, not '--causal'; write --scale=--causal if that is meant");
   ExpectUsageError({"run", "x", "--scale", "1", "--scale=2"}, "--scale: given twice; keep one");

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -191,6 +192,28 @@ TEST_F(Saved, AboveTheLimitIsRefusedAndTheOldFileStays) {
   EXPECT_NE(outcome.err.find("--max-memory: "), std::string::npos) << outcome.err;
   EXPECT_NE(outcome.err.find(" bytes"), std::string::npos) << outcome.err;
   EXPECT_EQ(ReadFile(output_), before);
+}
+
+TEST_F(Saved, NeverOverAnInput) {
+  const std::string before = ReadFile(input_), raw = Scratch("raw.npy"), link = Scratch("link.npz");
+  std::filesystem::create_symlink(input_, link);
+  std::ofstream(raw) << std::string(48, '\0');
+  for (const std::string& arguments : {input_ + " -o " + input_, link + " -o " + input_, input_ + " -o " + link,
+                                       "x=" + raw + ":f32:4x3 --save context -o " + raw}) {
+    const Outcome outcome = Regard("run " + arguments);
+    EXPECT_EQ(outcome.status, 2) << arguments;
+    EXPECT_TRUE(outcome.err.ends_with("' is an input; name another file\n")) << outcome.err;
+  }
+  EXPECT_EQ(ReadFile(input_), before);
+}
+
+TEST_F(Saved, OnlyWhereTheArraysFit) {
+  EXPECT_EQ(Regard("run " + input_ + " -o x.txt").err,
+            "regard: -o: 'x.txt' has no known ending; name a file .npz, .safetensors, or .npy for one array\n");
+  EXPECT_EQ(Regard("run " + input_ + " -o x.npy").err,
+            "regard: -o: 'x.npy' can hold one array, not 2; name a file .npz or .safetensors\n");
+  EXPECT_EQ(Regard("run " + input_ + " -o x.npy").status, 1);
+  EXPECT_EQ(Regard("run " + input_ + " --save context -o " + Scratch("one.npy")).status, 0);
 }
 
 TEST_F(Saved, NamesAreCheckedBeforeAnythingRuns) {
