@@ -13,8 +13,6 @@
 namespace regard::internal {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
 // A rounding bound is statistical: this part of the rows may leave it, by at most this factor.
 constexpr double kOutlierRows = 0.01, kOutlierFactor = 3;
 
@@ -52,7 +50,7 @@ int LoosePrecision(const Case& c) {
 constexpr double kMostEvidenceOfRow = 6, kMostEvidenceOfOneKey = 0.5;
 
 // A constant whose differences exceed their bounds by more than this, in the root mean square, is not worth more digits.
-constexpr double kPromising = 30;
+constexpr double kPromising = 100;
 
 // The misfit of what cannot be held against the rows at all.
 constexpr double kHopeless = 1e30;
@@ -139,10 +137,31 @@ double GoldenSection(const Function& f, double low, double high) {
   return at_a < at_b ? a : b;
 }
 
+// The lowest of the `most` lowest valleys between the starts, refined; NaN if every start is hopeless.
+template <typename Function>
+double LowestValley(const Function& f, const std::vector<double>& starts, std::size_t most) {
+  std::vector<double> values;
+  std::vector<std::pair<double, std::size_t>> valleys;
+  for (const double start : starts) values.push_back(f(start));
+  for (std::size_t n = 0; n < starts.size(); ++n) {
+    const bool is_valley = (n == 0 || values[n - 1] >= values[n]) && (n + 1 == starts.size() || values[n + 1] >= values[n]);
+    if (is_valley && values[n] < kHopeless) valleys.push_back({values[n], n});
+  }
+  std::sort(valleys.begin(), valleys.end());
+  double best = kNaN, least = kInfinity;
+  for (std::size_t valley = 0; valley < std::min(valleys.size(), most); ++valley) {
+    const std::size_t n = valleys[valley].second;
+    const double found = GoldenSection(f, starts[n == 0 ? 0 : n - 1], starts[std::min(n + 1, starts.size() - 1)]);
+    if (const double value = f(found); value < least) least = value, best = found;
+  }
+  return best;
+}
+
 // How a constant is solved for: from so many probes, refining so many valleys, and at last on these rows.
 struct Solving {
-  std::size_t probes = 3, valleys = 2;
   std::span<const RowId> last_rows;
+  bool thorough = false;  // by both measures of misfit: each has cases where storage blurs the other
+  std::size_t probes = 3, valleys = 2;
 };
 
 // The constant of a family that fits best, on top of what `base` already is; NaN if none comes near.
@@ -153,27 +172,19 @@ double SolveConstant(const Prober& prober, const Family& family, const Variant& 
     family.edit(v, constant);
     return v;
   };
-  const auto rough = [&](double constant) { return prober.RoughMisfit(with(constant), solving.probes, state); };
-  const auto fine = [&](double constant) { return prober.FineMisfit(with(constant), solving.last_rows, state); };
-  const std::vector<double>& starts = family.starts;
-  std::vector<double> values;
-  std::vector<std::pair<double, std::size_t>> valleys;
-  for (const double start : starts) values.push_back(rough(start));
-  for (std::size_t n = 0; n < starts.size(); ++n) {
-    const bool is_valley = (n == 0 || values[n - 1] >= values[n]) && (n + 1 == starts.size() || values[n + 1] >= values[n]);
-    if (is_valley && values[n] < kHopeless) valleys.push_back({values[n], n});
-  }
-  std::sort(valleys.begin(), valleys.end());
-  double best = std::numeric_limits<double>::quiet_NaN(), least = kInfinity;
-  for (std::size_t valley = 0; valley < std::min(valleys.size(), solving.valleys); ++valley) {
-    const std::size_t n = valleys[valley].second;
-    const double found = GoldenSection(rough, starts[n == 0 ? 0 : n - 1], starts[std::min(n + 1, starts.size() - 1)]);
-    if (const double misfit = rough(found); misfit < least) least = misfit, best = found;
-  }
   const std::span<const RowId> few = solving.last_rows.first(std::min(solving.probes, solving.last_rows.size()));
-  if (std::isnan(best) || prober.FineMisfit(with(best), few, state) > kPromising) return std::numeric_limits<double>::quiet_NaN();
-  // A few rows know the constant up to the rounding of what is stored; more of them know it better.
-  const double margin = std::max(std::fabs(best) * 0.02, 1e-6);
+  const auto rough = [&](double constant) { return prober.RoughMisfit(with(constant), solving.probes, state); };
+  const auto fine_of_few = [&](double constant) { return prober.FineMisfit(with(constant), few, state); };
+  const auto fine = [&](double constant) { return prober.FineMisfit(with(constant), solving.last_rows, state); };
+  double best = LowestValley(rough, family.starts, solving.valleys);
+  if (solving.thorough) {
+    const double other = LowestValley(fine_of_few, family.starts, solving.valleys);
+    if (!(fine_of_few(best) <= fine_of_few(other))) best = other;
+  }
+  if (std::isnan(best) || fine_of_few(best) > kPromising) return kNaN;
+  // A few rows know the constant roughly, where storage is coarse and what it changes is small beside the rest of the row; more rows, each
+  // cell measured by its own bound, know it better.
+  const double margin = std::max(std::fabs(best) * 0.15, 1e-6);
   return GoldenSection(fine, best - margin, best + margin);
 }
 
@@ -352,7 +363,8 @@ std::vector<Candidate> SearchSingles(const Case& c, const Proposals& proposals, 
   ParallelFor(c.threads(), static_cast<std::int64_t>(constants.size()), [&](std::int64_t n, int) {
     RowState state;
     const Family& family = proposals.families[static_cast<std::size_t>(n)];
-    constants[static_cast<std::size_t>(n)] = SolveConstant(prober, family, c.evaluator().Unedited(), {.last_rows = rows}, &state);
+    constants[static_cast<std::size_t>(n)] =
+        SolveConstant(prober, family, c.evaluator().Unedited(), {.last_rows = rows, .thorough = true}, &state);
   });
   RowState state;
   for (std::size_t n = 0; n < constants.size(); ++n) {

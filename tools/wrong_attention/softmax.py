@@ -44,7 +44,8 @@ fault("F66", spread=11.0, d=16)(lambda p: attend(p, norm=overflowing(F32_LIMIT, 
 
 @fault("F67")
 def start_at_zero(p):
-    p.bias = np.where(p.rng.random((1, p.H, p.Tq, 1)) < 0.4, -500.0, 0.0).astype(np.float32) * np.ones((1, 1, 1, p.Tk), np.float32)
+    low = p.rng.random((1, p.H, p.Tq, 1)) < 0.4
+    p.bias = (np.where(low, -500.0, 0.0) + p.rng.normal(size=(1, p.H, p.Tq, p.Tk))).astype(np.float32)
     lost = lambda m: m.max(-1, keepdims=True) < -200
     return attend(p, after=lambda w, see: np.where(np.broadcast_to(p.bias < -200, w.shape), 0, w))
 

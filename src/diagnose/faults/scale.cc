@@ -46,7 +46,7 @@ void WrongSize(const Case& c, Proposals& p) {
                                                         {"2·head_dim", 2 * problem.head_dim},
                                                         {"q_len", problem.q_len},
                                                         {"kv_len", problem.kv_len}};
-  std::set<std::int64_t> tried = {1, problem.head_dim * problem.head_dim};  // 1/√1 is F01, 1/head_dim is F02
+  std::set<std::int64_t> tried = {1};  // 1/√1 is F01
   for (const auto& [name, size] : sizes) {
     if (size < 1 || Same(Scale(c), 1 / std::sqrt(Size(size))) || !tried.insert(size).second) continue;
     p.Add(UseScale(1 / std::sqrt(Size(size))), {{"size", Size(size)}, {"from", 0, name}});
