@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cli/commands.h"
+#include "cli/max_memory.h"
 #include "report/explanation.h"
 #include "report/matrix_table.h"
 #include "report/run_report.h"
@@ -53,12 +54,24 @@ std::vector<report::RowIndex> ChosenRows(const Options& options, const io::Probl
   return rows;
 }
 
+// Text is printed row by row; JSON is one object, for which all rows are held.
+void CheckPrice(const Options& options, const PlanShape& shape, std::size_t rows) {
+  constexpr double kJsonColumns = 7, kJsonBytes = 24 + 30;  // of a number, as measured: parsed, and as text that is copied once
+  const double held = options.json ? static_cast<double>(rows) : 1,
+               key = sizeof(report::KeyTerm) + (options.json ? kJsonColumns * kJsonBytes : 0);
+  CheckMemory(options, held * static_cast<double>(shape.kv_len) * key,
+              fmt::format("{} of {} keys", rows == 1 ? "1 row" : report::ShowCount(static_cast<std::int64_t>(rows)) + " rows",
+                          report::ShowCount(shape.kv_len)),
+              "choose fewer rows");
+}
+
 }  // namespace
 
 ExitStatus ExplainCommand(const Options& options, Streams& streams) {
   const io::Problem problem = io::LoadProblem(options.sources, options.problem);
   const bool third_stage = problem.kind == io::Problem::Kind::kThirdStage;
   const std::vector<report::RowIndex> rows = ChosenRows(options, problem);
+  CheckPrice(options, problem.shape, rows.size());
   ExecOptions exec = options.exec;
   exec.path = options.path.value_or(Path::kFused);
   exec.on_progress = {};

@@ -10,6 +10,7 @@
 
 #include "cli/blas_threads.h"
 #include "cli/commands.h"
+#include "cli/max_memory.h"
 #include "cli/terminal.h"
 #include "regard/io.h"
 #include "regard/stages.h"
@@ -74,13 +75,6 @@ void CheckOutput(const Options& options, std::size_t arrays) {
 }
 
 // ----------------------------------------------------------------------------------------------------- the memory's price
-
-void CheckMemory(const Options& options, double bytes, const std::string& what, const std::string& advice) {
-  if (bytes <= static_cast<double>(options.max_memory)) return;
-  throw Error(ErrorCode::kOutOfMemory,
-              fmt::format("--max-memory: {} take {:.0f} bytes ({}), more than {}; {}", what, bytes, report::ShowBytes(bytes),
-                          report::ShowBytes(static_cast<double>(options.max_memory)), advice));
-}
 
 double Pairs(const PlanShape& s) {
   return static_cast<double>(s.batch) * static_cast<double>(s.heads) * static_cast<double>(s.q_len) *
@@ -156,9 +150,9 @@ report::RunReport RunAttention(const Options& options, const io::Problem& proble
               results->layers() * (stage_bytes + ContextElements(s) * static_cast<double>(ItemSize(s.v_dtype))) +
                   static_cast<double>(std::max(plan.WorkspaceBytes(), stage_plan.WorkspaceBytes())),
               saves_stages ? "the stages to be saved and their run" : "the run and its results",
-              saves_stages           ? "save fewer stages, or state a larger one"
-              : path == Path::kFused ? "use fewer --threads, or state a larger one"
-                                     : "use --path fused, or state a larger one");
+              saves_stages           ? "save fewer stages"
+              : path == Path::kFused ? "use fewer --threads"
+                                     : "use --path fused");
 
   report::RunResult result{plan.Description(), path, {}, 0};
   Outputs outputs;
@@ -196,7 +190,7 @@ report::RunReport RunThirdStage(const Options& options, const io::Problem& probl
                 fmt::format("--path: {} starts from q and k, but here weights are given; leave --path out", Name(*options.path)));
   }
   const PlanShape& s = problem.shape;
-  CheckMemory(options, results->layers() * ContextElements(s) * 4, "the results", "state a larger one");
+  CheckMemory(options, results->layers() * ContextElements(s) * 4, "the results", "give a smaller problem");
   const MutableTensorView context = results->Make("context", DType::kF32, ContextShape(s));
   for (std::int64_t b = 0; b < s.batch; ++b) {
     for (std::int64_t h = 0; h < s.heads; ++h) {
@@ -250,7 +244,7 @@ void CheckPlainForOtherAxis(const Options& options, const io::Problem& problem, 
   }
   // Scores and weights by both paths, and the rows of the report; of other layers what may be saved.
   CheckMemory(options, Pairs(problem.shape) * (2 * 4 + 2 * 8 + 3 * 8 + (layers - 1) * 2 * 8),
-              "scores and weights along another axis", "give a smaller problem, or state a larger one");
+              "scores and weights along another axis", "give a smaller problem");
 }
 
 report::RunReport RunOtherAxis(const Options& options, const io::Problem& problem, int axis, Results* results) {

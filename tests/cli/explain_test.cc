@@ -52,6 +52,14 @@ TEST(Explain, RefusesWhatItCannotShow) {
   EXPECT_EQ(Regard("explain testdata/six_tokens.txt --row 1 --head 1").status, 2);
 }
 
+TEST(Explain, AsksWhatManyRowsWouldTake) {
+  const std::string model = "testdata/minilm/all_minilm_l6_v2.safetensors --layer 2 --head 0-11 --row 0-131";
+  const Outcome outcome = Regard("explain --json --max-memory 10MiB " + model);
+  EXPECT_EQ(outcome.status, 5);
+  EXPECT_EQ(outcome.err.find("regard: --max-memory: 1,584 rows of 132 keys take "), 0u) << outcome.err;
+  EXPECT_EQ(Regard("explain --max-memory 10MiB " + model).status, 0);  // as text a row at a time
+}
+
 TEST(Explain, TokensCannotCommandTheTerminal) {
   const std::string input = Scratch("hostile.npz");
   io::WriteNpz(input, {{.name = "inputs", .tensor = Tensor::Of<float>({2, 1}, {1, 2})},
