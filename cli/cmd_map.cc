@@ -23,9 +23,17 @@ using report::MapRequest;
 
 // --------------------------------------------------------------------------------------------------------- what to map
 
-void CheckOutput(const std::string& path) {
-  if (path.empty() || path.ends_with(".npz") || path.ends_with(".safetensors")) return;
-  throw UsageError(fmt::format("-o: '{}' cannot hold many arrays; name a file .npz or .safetensors", path));
+// Both files can be written, so that no run of minutes ends with nothing. Writes nothing itself.
+void CheckFiles(const std::string& output, const std::string& html) {
+  if (!output.empty() && !output.ends_with(".npz") && !output.ends_with(".safetensors")) {
+    throw UsageError(fmt::format("-o: '{}' cannot hold many arrays; name a file .npz or .safetensors", output));
+  }
+  if (!output.empty() && output == html) {
+    throw UsageError(fmt::format("--html: '{}' is the file of -o, too; give two names", html));
+  }
+  for (const std::string& path : {output, html}) {
+    if (!path.empty()) io::AtomicFile{path};  // never committed
+  }
 }
 
 io::Problem Load(const Options& options, std::optional<std::int64_t> layer) {
@@ -75,16 +83,8 @@ class Budget {
 
   void Check(const io::Problem& problem, const MapRequest& request) const {
     const PlanShape& s = problem.shape;
-    const report::Call call = report::CallOf(problem);
-    ExecOptions exec = options_.exec;
-    exec.threads = report::ThreadsFor(s, exec.threads);
-    const Plan plan(s, call.params, exec);
-    const double threads = plan.threads(), keys = static_cast<double>(s.kv_len), queries = static_cast<double>(s.q_len);
-    // As summary.h states it.
-    const double scratch = threads * (150e3 + 256 * static_cast<double>(s.head_dim + request.top_k) +
-                                      512 * static_cast<double>(std::min(s.kv_len, request.bin_cols)) +
-                                      keys * (24 + 12 * std::max(0, request.top_k)));
-    double bytes = layers_ * report::MapBytes(s, request) + static_cast<double>(plan.WorkspaceBytes()) + 24 * queries + scratch;
+    const double queries = static_cast<double>(s.q_len), keys = static_cast<double>(s.kv_len);
+    double bytes = layers_ * report::MapBytes(s, request) + report::MapScratchBytes(problem, request, options_.exec);
     if (!options_.output.empty()) bytes += layers_ * report::MapBytes(s, request);
     if (!options_.html.empty()) {
       const double exact =
@@ -147,6 +147,7 @@ Mapped MapAll(const Options& options, int width) {
     LayerMap map = report::MapLayer(problem, all.request, exec);
     map.first_query = first_query;
     for (const std::string& note : problem.notes) AddNote(note, &all.notes);
+    for (std::string& note : report::RowNotes(map)) AddNote(std::move(note), &all.notes);
     if (!map.has_positions) {
       AddNote(fmt::format("q_offset is not stated and q_len {} ≠ kv_len {}: no distances and no kinds; --q-offset states it",
                           problem.shape.q_len, problem.shape.kv_len),
@@ -180,8 +181,10 @@ bool IsSameText(const LayerMap& map, std::int64_t offset, std::int64_t batch) {
 
 void AddHeads(const LayerMap& map, const MapRequest& request, report::HtmlPage* page) {
   const report::Call call = report::CallOf(map.problem);
+  const bool has_pairs = page->q_len > 0 && page->kv_len > 0;
   std::vector<report::ExactHead> exact;
-  if (!request.heads.empty()) exact = report::ExactHeads(call.q, call.k, call.params, map.batches.front(), request.heads);
+  if (has_pairs && !request.heads.empty())
+    exact = report::ExactHeads(call.q, call.k, call.params, map.batches.front(), request.heads);
   const Summary& s = map.summary;
   for (std::int64_t h = 0; h < map.problem.shape.heads; ++h) {
     const auto head_of = [h](const Tensor& tensor) { return tensor ? tensor.view().Select(0, 0).Select(0, h) : TensorView(); };
@@ -199,7 +202,7 @@ void AddHeads(const LayerMap& map, const MapRequest& request, report::HtmlPage* 
     head.key_topk_index = head_of(s.key_topk_index);
     head.key_topk_weight = head_of(s.key_topk_weight);
     const auto chosen = std::ranges::find(request.heads, h);
-    if (chosen != request.heads.end()) {
+    if (has_pairs && chosen != request.heads.end()) {
       head.exact = exact[static_cast<std::size_t>(chosen - request.heads.begin())];
       head.exact->lse = head_of(s.lse);
     }
@@ -262,7 +265,7 @@ void SaveArrays(const std::string& path, std::vector<io::OutputArray> arrays) {
 }  // namespace
 
 ExitStatus MapCommand(const Options& options, Streams& streams) {
-  CheckOutput(options.output);
+  CheckFiles(options.output, options.html);
   Mapped all = MapAll(options, streams.width());
   const std::string html = options.html.empty() ? std::string() : PageOf(options, &all);
   if (options.exec.stop_token.stop_requested()) throw Error(ErrorCode::kCancelled, "stopped on request");

@@ -11,6 +11,7 @@
 
 #include "report/run_report.h"
 #include "report/text.h"
+#include "summary/summary_request.h"
 
 namespace regard::report {
 namespace {
@@ -173,6 +174,32 @@ double MapBytes(const PlanShape& shape, const MapRequest& request) {
   // A query: lse, row_max, row_argmax, entropy, topk_tail, two of distance and two shares; top_k of i64 and f32. A key: two
   // masses.
   return batch * static_cast<double>(shape.heads) * (queries * (context + 40 + 12 * top_k) + keys * (8 + 12 * top_k) + 8 * bins);
+}
+
+double MapScratchBytes(const io::Problem& problem, const MapRequest& request, const ExecOptions& exec) {
+  const Call call = CallOf(problem);
+  ExecOptions run = exec;
+  run.threads = ThreadsFor(problem.shape, exec.threads);
+  const Plan plan(problem.shape, call.params, run);
+  const SummaryOptions options = EverySummary(request, HasPositions(problem.shape, problem.params));
+  return static_cast<double>(plan.WorkspaceBytes()) + internal::StatedScratchBytes(problem.shape, options, plan.threads());
+}
+
+std::vector<std::string> RowNotes(const LayerMap& map) {
+  const Tensor& lse = map.summary.lse;
+  const std::int64_t rows = lse.num_elements(),
+                     undefined = std::count_if(lse.As<float>(), lse.As<float>() + rows, [](float x) { return std::isnan(x); });
+  const std::string layer = map.problem.layer ? fmt::format("layer {}: ", *map.problem.layer) : "";
+  std::vector<std::string> notes;
+  if (undefined > 0) {
+    notes.push_back(fmt::format("{}{} of {} rows have weights that are not numbers; look for NaN and Inf in q and k", layer,
+                                ShowCount(undefined), ShowCount(rows)));
+  }
+  if (map.summary.empty_rows > 0) {
+    notes.push_back(fmt::format("{}{} of {} rows see no key, so that their weights are 0", layer,
+                                ShowCount(map.summary.empty_rows), ShowCount(rows)));
+  }
+  return notes;
 }
 
 LayerMap MapLayer(const io::Problem& problem, const MapRequest& request, const ExecOptions& exec) {

@@ -67,8 +67,11 @@ inline constexpr std::int64_t kMapWindow = 8;
 
 /// Every summary of summary.h, for all heads. Not for the third stage. Throws Error.
 LayerMap MapLayer(const io::Problem& problem, const MapRequest& request, const ExecOptions& exec);
-/// What MapLayer will hold when it is done, in bytes, context included.
+/// What MapLayer will hold when it is done, in bytes, context included; and what it needs meanwhile besides. Throws Error.
 double MapBytes(const PlanShape& shape, const MapRequest& request);
+double MapScratchBytes(const io::Problem& problem, const MapRequest& request, const ExecOptions& exec);
+/// What is odd about a layer's rows, a line each: queries that see no key, weights that are not numbers.
+std::vector<std::string> RowNotes(const LayerMap& map);
 
 /// Whether query positions are known: q_offset is stated, or follows from kv_lens or from equal lengths.
 bool HasPositions(const PlanShape& shape, const AttentionParams& params);

@@ -118,15 +118,19 @@ class TextMap {
     for (std::int64_t h = 0; h < map.problem.shape.heads; ++h) {
       if (!view_.heads.empty() && std::ranges::find(view_.heads, h) == view_.heads.end()) continue;
       const HeadFacts& f = map.Facts(batch, h);
+      const auto number = [](double value) { return std::isnan(value) ? "?" : ShowNumber(value, 1); };
       std::vector<std::string> links;
       for (const MapLink& link : f.links) {
         if (links.size() == kShownLinks) break;
         links.push_back(fmt::format("{} → {} {}", TokenLabel(map.problem.q_tokens, f.batch, link.query, map.first_query),
                                     TokenLabel(map.problem.k_tokens, f.batch, link.key, 0), ShowNumber(link.weight, 1)));
       }
-      rows.push_back({std::to_string(h), f.kind ? Name(*f.kind) : "-", f.kind ? ShowNumber(f.score, 1) : "-",
-                      ShowNumber(f.entropy, 1), ShowNumber(f.first_key_share, 1),
-                      map.has_positions ? fmt::format("{:.2f}", f.distance) : "-", fmt::format("{}", fmt::join(links, "; "))});
+      rows.push_back({std::to_string(h), f.kind ? Name(*f.kind) : "-", f.kind ? number(f.score) : "-", number(f.entropy),
+                      number(f.first_key_share),
+                      !map.has_positions       ? "-"
+                      : std::isnan(f.distance) ? "?"
+                                               : fmt::format("{:.2f}", f.distance),
+                      fmt::format("{}", fmt::join(links, "; "))});
     }
     const std::string title = Title(map, batch);
     text_ += '\n' + (title.empty() ? "" : title + '\n');
@@ -148,13 +152,13 @@ class TextMap {
     }
     heat.values = values;
     const std::string title = Title(map, batch);
-    const auto grouped = [](std::int64_t count, std::int64_t bins, const char* what) {
-      return count == bins ? fmt::format("{} {}", ShowCount(count), what)
-                           : fmt::format("{} {} in {} groups", ShowCount(count), what, bins);
+    const auto grouped = [](std::int64_t count, std::int64_t bins, const char* one, const char* many) {
+      const std::string all = fmt::format("{} {}", ShowCount(count), count == 1 ? one : many);
+      return count == bins ? all : fmt::format("{} in {} groups", all, bins);
     };
-    text_ += fmt::format("\n{}{}head {}: {} down, {} across, the weight that a query gives a group\n", title,
-                         title.empty() ? "" : ", ", view_.heads[n], grouped(s.q_len, heat.rows, "queries"),
-                         grouped(s.kv_len, heat.columns, "keys"));
+    text_ += fmt::format("\n{}{}head {}: {} down, {} across, the weight that a query gives a {}\n", title,
+                         title.empty() ? "" : ", ", view_.heads[n], grouped(s.q_len, heat.rows, "query", "queries"),
+                         grouped(s.kv_len, heat.columns, "key", "keys"), s.kv_len == heat.columns ? "key" : "group");
     text_ += ShowHeatMap(heat, view_.colors);
   }
 

@@ -247,7 +247,8 @@ class SummaryRun {
       const auto num_visible = static_cast<double>(rows_.num_visible[at + r]);
       ++evidence.queries;
       evidence.first_key += rows_.first_key_share[at + r];
-      evidence.uniformity += num_visible == 1 ? 1 : rows_.entropy[at + r] / std::log(num_visible);
+      const double entropy = rows_.entropy[at + r];  // NaN of an undefined row, whose only key says nothing either
+      evidence.uniformity += num_visible == 1 && !std::isnan(entropy) ? 1 : entropy / std::log(num_visible);
     }
   }
 

@@ -47,6 +47,17 @@ void ExpectOffset(const char* summary, const AttentionParams& params, const Prob
 
 }  // namespace
 
+double StatedScratchBytes(const PlanShape& shape, const SummaryOptions& o, int threads) {
+  const auto of = [](std::int64_t count) { return static_cast<double>(std::max<std::int64_t>(count, 0)); };
+  const double queries = of(shape.q_len), keys = of(shape.kv_len), rows = std::min(queries, of(o.pooled_rows)),
+               cols = std::min(keys, of(o.pooled_cols));
+  double thread = 0.5e6 + 512 * of(shape.head_dim) + (o.pooled_max ? 2 : 1) * 512 * cols, shared = 12 * rows * cols;
+  if (o.top_k > 0) thread += 1e6 + 8 * std::max(0.0, keys - 131072);
+  if (o.key_mass || o.key_mass_mean || o.key_top_k > 0) shared += keys * (16 + 12 * of(o.key_top_k));
+  if (o.head_kind) shared += 8 * (queries + keys);
+  return 48 * queries + threads * thread + (threads + 1) * shared;
+}
+
 Request::Request(const SummaryOptions& o, const AttentionParams& params, const Problem& p) : options_(o) {
   ExpectNotNegative("top_k", o.top_k);
   ExpectNotNegative("key_top_k", o.key_top_k);

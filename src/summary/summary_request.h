@@ -9,6 +9,9 @@
 
 namespace regard::internal {
 
+/// The memory besides results and Attention's own that summary.h states, in bytes.
+double StatedScratchBytes(const PlanShape& shape, const SummaryOptions& options, int threads);
+
 struct Request {
   /// Throws Error when an option is out of its range, or needs an offset that is not stated.
   Request(const SummaryOptions& options, const AttentionParams& params, const Problem& problem);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "regard/io.h"
@@ -228,10 +229,81 @@ TEST(MapTest, RefusesWhatItCannotDo) {
   expect(kModel + " --isa none", 2, "isa");
   expect("testdata/six_tokens.npz --layer 0", 2, "--layer: no key begins with 'layers.'");
   expect("nothing.npz", 2, "nothing.npz");
+  expect(kModel + " --top-k 1000000000", 5, "choose fewer layers or a smaller --top-k");
+  expect(kModel + " --bins -1x4", 1, "--bins: '-1x4'");
+  expect(kModel + " --head 3-1", 1, "--head: '3-1' is not a list of indices");
   const Outcome npy = Regard("map " + kModel + " -o " + Scratch("one.npy"));
   EXPECT_EQ(npy.status, 1);
   const Outcome run = Regard("run " + kModel + " --top-k 3");
   EXPECT_NE(run.err.find("--top-k: not a flag of `regard run`, but of `regard map`"), std::string::npos) << run.err;
+}
+
+// Found before anything is computed, so that the file which can be written is not left without the other.
+TEST(MapTest, FilesThatCannotBeWritten) {
+  const std::string npz = Scratch("beside.npz"), missing = Scratch("missing");
+  Outcome outcome = Regard("map " + kModel + " -o " + npz + " --html " + missing + "/map.html");
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_NE(outcome.err.find("/map.html: cannot be written"), std::string::npos) << outcome.err;
+  EXPECT_FALSE(std::filesystem::exists(npz));
+  outcome = Regard("map " + kModel + " --html " + std::filesystem::path(npz).parent_path().string());
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_NE(outcome.err.find("not a regular file"), std::string::npos) << outcome.err;
+  outcome = Regard("map " + kModel + " -o " + npz + " --html " + npz);
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_NE(outcome.err.find("is the file of -o, too; give two names"), std::string::npos) << outcome.err;
+  EXPECT_FALSE(std::filesystem::exists(npz));
+}
+
+TEST(MapTest, RowsWithoutKeysAndRowsThatAreNotNumbers) {
+  Tensor q = Random(1, {2, 6, 4});
+  q.MutableAs<float>()[2 * 4 + 1] = std::numeric_limits<float>::quiet_NaN();  // head 0, query 2
+  Tensor mask(DType::kBool, {6, 6});
+  for (std::int64_t i = 0; i < 5; ++i) mask.MutableAs<bool>()[i * 6] = true;  // query 5 sees nothing
+  const std::string path = Scratch("odd.npz"), html = Scratch("odd.html");
+  io::WriteNpz(
+      path,
+      {{.name = "q", .tensor = q}, {.name = "k", .tensor = q}, {.name = "v", .tensor = q}, {.name = "mask", .tensor = mask}});
+  const Outcome outcome = Regard("map " + path + " --layout hsd --head 0,1 --html " + html);
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_NE(outcome.err.find("note: 1 of 12 rows have weights that are not numbers; look for NaN and Inf in q and k"),
+            std::string::npos)
+      << outcome.err;
+  EXPECT_NE(outcome.err.find("note: 2 of 12 rows see no key, so that their weights are 0"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.out.find("\n   0  mixed             ?        ?          ?         ?  1 → 0 1.0000"), std::string::npos)
+      << outcome.out;
+  EXPECT_EQ(outcome.out.find("nan"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("  2 ??          \n"), std::string::npos) << outcome.out;
+}
+
+TEST(MapTest, OneTokenAndNone) {
+  EXPECT_NE(Regard("map " + File("one.npz", {1, 4}, {1, 4}) + " --head 0").out.find("1 query down, 1 key across"),
+            std::string::npos);
+  const std::string html = Scratch("none.html");
+  for (const std::string& path : {File("no_keys.npz", {3, 4}, {0, 4}), File("no_queries.npz", {0, 4}, {3, 4})}) {
+    const Outcome outcome = Regard("map " + path + " --q-offset 0 --head 0 --html " + html + " -o " + Scratch("none.npz"));
+    EXPECT_EQ(outcome.status, 0) << path << ": " << outcome.err;
+    EXPECT_TRUE(std::filesystem::exists(html));
+  }
+}
+
+TEST(MapTest, LayersOfUnequalLengthHaveNoPage) {
+  const Tensor six = Random(1, {6, 4}), three = Random(2, {3, 4});
+  const std::string path = Scratch("unequal.npz"), html = Scratch("unequal.html");
+  io::WriteNpz(path, {{.name = "layers.0.q", .tensor = six},
+                      {.name = "layers.0.k", .tensor = six},
+                      {.name = "layers.0.v", .tensor = six},
+                      {.name = "layers.1.q", .tensor = three},
+                      {.name = "layers.1.k", .tensor = three},
+                      {.name = "layers.1.v", .tensor = three}});
+  const Outcome text = Regard("map " + path);
+  EXPECT_EQ(text.status, 0) << text.err;
+  EXPECT_NE(text.out.find("read as layer 1, tokens 3"), std::string::npos) << text.out;
+  const Outcome page = Regard("map " + path + " --html " + html);
+  EXPECT_EQ(page.status, 2);
+  EXPECT_NE(page.err.find("layer 1 has 3 queries and 3 keys, layer 0 has 6 and 6; give --layer those that are alike"),
+            std::string::npos)
+      << page.err;
+  EXPECT_FALSE(std::filesystem::exists(html));
 }
 
 TEST(MapTest, ThirdStageHasNothingToMap) {

@@ -10,6 +10,7 @@
 
 #include "regard/attention.h"
 #include "regard/summary.h"
+#include "summary/summary_request.h"
 
 namespace {
 
@@ -45,13 +46,6 @@ long long BytesOf(const regard::Summary& s) {
   return bytes;
 }
 
-// What summary.h states for everything at once and one thread: two copies of what is known of keys, distances and bins.
-long long SummaryScratch(long long tokens) {
-  const long long thread = 500'000 + 512 * kDim + 1'000'000 + 2 * 512 * kBins;
-  const long long shared = (16 + 12 * kTopK) * tokens + 8 * tokens + 12 * kBins * kBins;
-  return 48 * tokens + thread + 2 * shared;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -75,7 +69,8 @@ int main(int argc, char** argv) {
   if (summaries) {
     regard::Summary summary = regard::Summarize(q, k, v, params, Everything(), exec);
     results = BytesOf(summary);
-    scratch = SummaryScratch(tokens);
+    const regard::PlanShape shape = regard::PlanShape::Of(q, k, v);
+    scratch = static_cast<long long>(regard::internal::StatedScratchBytes(shape, Everything(), exec.threads));
     context = std::move(summary.context);
   } else {
     regard::AttentionResult result = regard::Attention(q, k, v, params, exec);
