@@ -343,7 +343,7 @@ TEST(MapTest, AnInterruptLeavesNothing) {
 }
 
 TEST(MapTest, ProgressIsForTerminals) {
-  const std::string path = File("second.npz", {1, 4, 4096, 64}, {1, 4, 4096, 64});
+  const std::string path = File("seconds.npz", {1, 3, 8192, 64}, {1, 1, 8192, 64});
   EXPECT_EQ(RunRegard({"map", path, "--threads", "1"}, {}).err, "");
   const Outcome outcome = RunRegard({"map", path, "--threads", "1"}, {.terminal_columns = 50});
   ASSERT_EQ(outcome.status, 0) << outcome.err;

@@ -228,7 +228,8 @@ function factsOf(head) {
   if (head.entropy) {
     const values = head.entropy.filter(value => !Number.isNaN(value));
     const mean = values.reduce((sum, value) => sum + value, 0) / values.length;
-    if (values.length) facts.push(`Entropy ${mean.toFixed(2)} nats: a query looks at some ${showCount(Math.max(1, Math.round(Math.exp(mean))))} keys`);
+    const keys = Math.round(Math.exp(mean));
+    if (values.length) facts.push(`Entropy ${mean.toFixed(2)} nats: a query looks at ${keys > 1 ? `some ${showCount(keys)} keys` : "one key or none"}`);
   }
   if (head.keyMass) {
     const total = head.keyMass.reduce((sum, mass) => sum + (mass || 0), 0), largest = largestOf(head.keyMass), key = head.keyMass.indexOf(largest);
