@@ -1,7 +1,6 @@
 #include "core/copy.h"
 
 #include <algorithm>
-#include <algorithm>
 #include <cassert>
 #include <cmath>
 #include <cstring>

@@ -13,6 +13,7 @@
 #include "core/copy.h"
 #include "core/parallel_for.h"
 #include "core/row_keys.h"
+#include "core/scratch.h"
 #include "kernels/kernels.h"
 #include "staged/matrix_product.h"
 
@@ -26,36 +27,23 @@ constexpr std::int64_t kCellsPerTask = 4096;
 
 // ----------------------------------------------------------------------------------------------------------- workspace
 
-// The arrays of a run, one after another, each on a cache line of its own.
+// Offsets of the arrays of a run, in bytes.
 struct Layout {
-  std::size_t rows, scores, q, k, v, context, bad_keys, bias;  // offsets in bytes
-  std::size_t total = 0;
+  std::size_t rows, scores, q, k, v, context, bad_keys, bias;
+  std::size_t total;  // 2⁶³−1 for a capacity beyond any memory, which is refused when the workspace is made
 
   Layout(std::int64_t batch, std::int64_t group_size, std::int64_t q_len, std::int64_t kv_len, std::int64_t head_dim,
          std::int64_t v_dim, bool has_bias, int threads) {
-    rows = Add<RowKeys>({batch, q_len});
-    scores = Add<float>({group_size, q_len, kv_len});
-    q = Add<float>({group_size, q_len, head_dim});
-    k = Add<float>({kv_len, head_dim});
-    v = Add<float>({kv_len, v_dim});
-    context = Add<float>({group_size, q_len, v_dim});
-    bad_keys = Add<std::int64_t>({kv_len});
-    bias = Add<float>({has_bias ? threads : 0, kv_len});
-  }
-
- private:
-  // Saturates, so that a capacity beyond any memory is refused when the workspace is made.
-  template <typename T>
-  std::size_t Add(std::initializer_list<std::int64_t> dims) {
-    constexpr std::size_t kMost = std::numeric_limits<std::int64_t>::max();
-    const std::size_t offset = total;
-    std::size_t bytes = sizeof(T);
-    for (std::int64_t dim : dims) {
-      if (__builtin_mul_overflow(bytes, static_cast<std::size_t>(dim), &bytes)) bytes = kMost;
-    }
-    total = std::min(bytes, kMost - total) + total;
-    total = std::min((total + 63) / 64 * 64, kMost);
-    return offset;
+    ScratchLayout scratch;
+    rows = scratch.Add<RowKeys>(SaturatingProduct(batch, q_len));
+    scores = scratch.Add<float>(SaturatingProduct(group_size, q_len, kv_len));
+    q = scratch.Add<float>(SaturatingProduct(group_size, q_len, head_dim));
+    k = scratch.Add<float>(SaturatingProduct(kv_len, head_dim));
+    v = scratch.Add<float>(SaturatingProduct(kv_len, v_dim));
+    context = scratch.Add<float>(SaturatingProduct(group_size, q_len, v_dim));
+    bad_keys = scratch.Add<std::int64_t>(kv_len);
+    bias = scratch.Add<float>(SaturatingProduct(has_bias ? threads : 0, kv_len));
+    total = scratch.too_large() ? std::numeric_limits<std::int64_t>::max() : scratch.total();
   }
 };
 
