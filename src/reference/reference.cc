@@ -1,4 +1,4 @@
-// The contract of DESIGN.md, section 1, word by word. Every pair (query, key) is tested on its own, so that a mistake in the
+// The contract of include/regard/attention.h, word by word. Every pair (query, key) is tested on its own, so that a mistake in the
 // intervals of core/row_keys.h, which the other paths read, shows up as a difference.
 #include "reference/reference.h"
 

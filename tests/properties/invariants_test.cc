@@ -1,4 +1,4 @@
-// What holds for every attention problem, whatever computes it (DESIGN.md, section 1).
+// What holds for every attention problem, whatever computes it (include/regard/attention.h).
 #include <gtest/gtest.h>
 
 #include <algorithm>

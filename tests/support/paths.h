@@ -34,7 +34,7 @@ PathCase ReferencePath();
 std::vector<PathCase> OptimizedPaths();
 /// The reference first, then the optimized ones.
 std::vector<PathCase> AllPaths();
-/// The paths whose bits depend on a row's own problem only (DESIGN.md, Determinism); staged has its BLAS' bits.
+/// The paths whose bits depend on a row's own problem only (docs/numerics.md); staged has its BLAS' bits.
 std::vector<PathCase> DeterministicPaths();
 
 /// One result as doubles, whatever it was stored as: a row for each (batch, head, query).
