@@ -8,9 +8,11 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "cli/commands.h"
+#include "cli/max_memory.h"
 #include "regard/diagnose.h"
 #include "regard/io.h"
 
@@ -144,11 +146,11 @@ Arrays ReadExtras(const Options& options) {
 }
 
 DiagnosisProblem ToDiagnose(const io::Problem& problem, const Arrays& extras) {
-  if (problem.kind == io::Problem::Kind::kThirdStage) {
-    throw Error(ErrorCode::kUnsupported,
-                "IN: weights and v alone are one product, not attention; give q, k and v, and the weights with --observed");
-  }
   DiagnosisProblem d;
+  if (problem.kind == io::Problem::Kind::kThirdStage) {
+    d.v = problem.v, d.weights = problem.weights;
+    return d;
+  }
   d.q = problem.q, d.k = problem.k, d.v = problem.v;
   d.params = problem.params;
   d.params.scale = problem.scale;
@@ -272,6 +274,21 @@ std::string ToText(const Diagnosis& d) {
   return text + PictureText(d);
 }
 
+// q, k and v as doubles, once for the problem and once for each thread that holds a hypothesis about them; and what was observed.
+void CheckPrice(const Options& options, const io::Problem& problem, const Arrays& observed, const Arrays& again) {
+  const PlanShape& s = problem.shape;
+  const double operands = static_cast<double>(s.batch) * (static_cast<double>(s.heads * s.q_len * s.head_dim) +
+                                                          static_cast<double>(s.kv_heads * s.kv_len * (s.head_dim + s.v_dim)));
+  const unsigned threads =
+      options.exec.threads > 0 ? static_cast<unsigned>(options.exec.threads) : std::max(std::thread::hardware_concurrency(), 1u);
+  double bytes = 8 * operands * (1 + threads);
+  for (const Arrays* arrays : {&observed, &again}) {
+    for (const auto& [name, tensor] : *arrays)
+      bytes += static_cast<double>(tensor.num_elements()) * static_cast<double>(ItemSize(tensor.dtype()));
+  }
+  CheckMemory(options, bytes, "the problem and hypotheses about it", "give fewer sequences, or --threads 1");
+}
+
 }  // namespace
 
 ExitStatus CheckCommand(const Options& options, Streams& streams) {
@@ -290,9 +307,13 @@ ExitStatus CheckCommand(const Options& options, Streams& streams) {
     throw UsageError("--observed: missing; give the file with the results to check, such as --observed theirs.npz");
   const Arrays again =
       options.observed_again.empty() ? Arrays() : ReadObserved("--observed-again", options.observed_again, problem.layer);
+  CheckPrice(options, problem, observed, again);
   const Arrays extras = ReadExtras(options);
-  const Diagnosis d =
-      Diagnose(ToDiagnose(problem, extras), Bind(problem, observed), Bind(problem, again), {.threads = options.exec.threads});
+  DiagnoseOptions how;
+  how.threads = options.exec.threads;
+  if (!options.batch.all()) how.batches = options.batch.Indices(problem.shape.batch);
+  if (!options.head.all()) how.heads = options.head.Indices(problem.shape.heads);
+  const Diagnosis d = Diagnose(ToDiagnose(problem, extras), Bind(problem, observed), Bind(problem, again), how);
   for (const std::string& note : problem.notes) streams.Note(note);
   streams.Print(options.json ? ToJson(d, problem).dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n"
                              : problem.reading + "\n\n" + ToText(d));

@@ -91,7 +91,7 @@ const Flag kFlags[] = {
      [](Options& o, const std::string&, const std::string& text) { o.exec.isa = text; }},
     {"--threads", "N", "default 0: all (bench: 1, and 2 in the cases for it)", kReadsFiles | kBench, kComputing,
      [](Options& o, const std::string& flag, const std::string& text) { o.exec.threads = ParseSmallInteger(flag, text); }},
-    {"--max-memory", "SIZE", "refuse to hold more than this, such as 512MiB; default 1GiB", kComputes | kMap, kComputing,
+    {"--max-memory", "SIZE", "refuse to hold more than this, such as 512MiB; default 1GiB", kReadsFiles, kComputing,
      [](Options& o, const std::string& flag, const std::string& text) { o.max_memory = ParseSize(flag, text); }},
 
     {"--quick", "", "a third of the cases, and shorter: under 30 seconds", kBench, kComputing,
@@ -104,6 +104,10 @@ const Flag kFlags[] = {
     {"--batch", "LIST", "sequences to show, such as 0,3-5", kComputes | kMap, kShowing,
      [](Options& o, const std::string& flag, const std::string& text) { o.batch = ParseSelection(flag, text); }},
     {"--head", "LIST", "query heads to show", kComputes, kShowing,
+     [](Options& o, const std::string& flag, const std::string& text) { o.head = ParseSelection(flag, text); }},
+    {"--batch", "LIST", "sequences to compare, such as 0,3-5; default all", kCheck, kShowing,
+     [](Options& o, const std::string& flag, const std::string& text) { o.batch = ParseSelection(flag, text); }},
+    {"--head", "LIST", "query heads to compare; default all", kCheck, kShowing,
      [](Options& o, const std::string& flag, const std::string& text) { o.head = ParseSelection(flag, text); }},
     {"--head", "LIST", "query heads to show in pictures, and exactly in the page", kMap, kShowing,
      [](Options& o, const std::string& flag, const std::string& text) { o.head = ParseSelection(flag, text); }},
@@ -166,6 +170,10 @@ const Flag& FlagOf(std::string_view argument, const Command& command) {
     if (of_this_command) candidates.push_back(flag.name);
     if (flag.name == name && of_this_command) return flag;
     if (flag.name == name) elsewhere = &flag;
+  }
+  if (command.bit == kCheck && (name == "--path" || name == "--isa")) {
+    throw UsageError(fmt::format("{}: `regard check` computes every mistake from the definition, in double precision; leave it out, or "
+                                 "compare paths with `regard run`", name));
   }
   if (elsewhere != nullptr) {
     throw UsageError(fmt::format("{}: not a flag of `regard {}`, but of {}; leave it out", name, command.name, CommandsWith(*elsewhere)));

@@ -31,9 +31,12 @@
 namespace regard {
 
 /// What was to be computed. Tensors are borrowed.
+///     regard::DiagnosisProblem{.v = v, .weights = weights}      the third stage alone: context = weights·v, without q and k
 struct DiagnosisProblem {
   TensorView q, k, v;  // as Attention takes them: rank 4, or rank 2 [tokens, dim]
   AttentionParams params = {};
+  /// [batch, heads, q_len, kv_len], float: given instead of q and k. Then params are not looked at, and only the context can be observed.
+  TensorView weights = {};
 
   /// Where q, k and v come from, when they are projections: mistakes in the projections can then be found.
   TensorView inputs = {};
@@ -52,6 +55,8 @@ struct ObservedTensors {
 struct DiagnoseOptions {
   bool pairs = true;  // try two mistakes at once when no single one fits
   int threads = 0;    // 0: all that OpenMP offers
+  /// Rows of these sequences and query heads are compared; empty: of all. Mistakes are still looked for with all of them at hand.
+  std::vector<std::int64_t> batches = {}, heads = {};
 };
 
 enum class Verdict : std::uint8_t { kMatch, kRounding, kVariant, kFault, kUnexplained };

@@ -39,6 +39,21 @@ bool FitsGrid(double x, DType type) {
   return static_cast<double>(static_cast<float>(x)) == x;
 }
 
+// The indices asked for, or all of 0 … size − 1.
+std::vector<std::int64_t> Chosen(const char* name, std::vector<std::int64_t> asked, std::int64_t size) {
+  if (asked.empty()) {
+    asked.resize(static_cast<std::size_t>(size));
+    std::iota(asked.begin(), asked.end(), 0);
+  }
+  std::sort(asked.begin(), asked.end());
+  for (const std::int64_t n : asked) {
+    if (n >= 0 && n < size) continue;
+    throw Error(ErrorCode::kInvalidArgument, std::string("options.") + name + ": " + std::to_string(n) + " is not among the " +
+                                                 std::to_string(size) + "; give 0 or more, below that");
+  }
+  return asked;
+}
+
 TensorView WithLeadingAxes(TensorView view, int rank) {
   while (view.rank() < rank) view = view.Unsqueeze(0);
   return view;
@@ -120,8 +135,34 @@ Problem BindProblem(const DiagnosisProblem& given) {
   return problem;
 }
 
-Case::Case(const DiagnosisProblem& problem, const ObservedTensors& observed, int threads)
-    : given_(problem), evaluator_(BindProblem(problem)), threads_(ResolveThreads(threads)) {
+// Where weights are given, q and k of one dimension, zeros, so that everything else can be as it always is.
+DiagnosisProblem Case::WithStandIns(const DiagnosisProblem& given, std::vector<Tensor>* stand_ins) {
+  if (!given.weights) return given;
+  if (given.q || given.k)
+    throw Error(ErrorCode::kInvalidArgument, "weights: given besides q or k; give them as observed instead");
+  if (given.weights.rank() > 4 || given.v.rank() > 4 || !given.v || !IsFloat(given.weights.dtype()))
+    throw Error(ErrorCode::kInvalidArgument, "weights: give them as [batch, heads, q_len, kv_len] of a float type, and v");
+  DiagnosisProblem whole = given;
+  whole.weights = WithLeadingAxes(given.weights, 4);
+  whole.v = WithLeadingAxes(given.v, 4);
+  const Dims &w = whole.weights.shape(), &v = whole.v.shape();
+  if (w[0] != v[0] || v[1] == 0 || w[1] % v[1] != 0 || w[3] != v[2]) {
+    throw Error(ErrorCode::kShapeMismatch,
+                "weights: shape " + ToString(w) + " does not fit v " + ToString(v) + "; batch, heads and keys must agree");
+  }
+  stand_ins->push_back(Tensor(DType::kF32, {w[0], w[1], w[2], 1}));
+  stand_ins->push_back(Tensor(DType::kF32, {v[0], v[1], v[2], 1}));
+  whole.q = stand_ins->front(), whole.k = stand_ins->back();
+  whole.params = {};
+  return whole;
+}
+
+Case::Case(const DiagnosisProblem& problem, const ObservedTensors& observed, const DiagnoseOptions& options)
+    : given_(WithStandIns(problem, &stand_ins_)),
+      evaluator_(BindProblem(given_), given_.weights ? ToView4(given_.weights) : View4{}),
+      threads_(ResolveThreads(options.threads)),
+      batches_(Chosen("batches", options.batches, evaluator_.problem().batch)),
+      heads_(Chosen("heads", options.heads, evaluator_.problem().heads)) {
   const Operands& o = evaluator_.operands();
   largest_value_.assign(static_cast<std::size_t>(o.v_dim), 0);
   for (std::size_t n = 0; n < o.v->size(); ++n) {
@@ -148,6 +189,10 @@ Case::Case(const DiagnosisProblem& problem, const ObservedTensors& observed, int
 }
 
 void Case::BindObserved(const ObservedTensors& given) {
+  if (given_.weights && (given.scores || given.capped || given.masked_scores || given.lse)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "observed: scores or lse, but weights and v alone are the third stage; observe the context, or give q and k");
+  }
   const Problem& p = problem();
   const Dims stage_shape{p.batch, p.heads, p.q_len, p.kv_len};
   const auto add = [&](Stage stage, const TensorView& four) {
@@ -202,28 +247,28 @@ const ObservedStage* Case::Find(Stage stage) const {
 void Case::ChooseRows() {
   const Problem& p = problem();
   const double row_cost = static_cast<double>(p.kv_len) * static_cast<double>(p.head_dim + 2 * p.v_dim + 40);
-  const std::int64_t all = p.batch * p.heads * p.q_len;
+  const std::int64_t columns = static_cast<std::int64_t>(batches_.size() * heads_.size()), all = columns * p.q_len;
   const std::int64_t affordable =
       std::max<std::int64_t>(kSampledRows, static_cast<std::int64_t>(kWholeBudget / std::max(row_cost, 1.0)));
-  const auto row_of = [&](std::int64_t n) { return RowId{n / (p.heads * p.q_len), n / p.q_len % p.heads, n % p.q_len}; };
   sampled_ = all > affordable;
-  if (!sampled_) {
-    for (std::int64_t n = 0; n < all; ++n) rows_.push_back(row_of(n));
-  } else {
-    const std::int64_t columns = p.batch * p.heads;
-    for (std::int64_t column = 0; column < columns; ++column) {
-      const std::int64_t per_head = std::max<std::int64_t>(affordable / columns, 4);
+  const std::int64_t per_head = sampled_ ? std::min(std::max<std::int64_t>(affordable / columns, 4), p.q_len) : p.q_len;
+  for (const std::int64_t b : batches_) {
+    for (const std::int64_t h : heads_) {
       for (std::int64_t r = 0; r < per_head; ++r) {
-        // Evenly spaced, ends included; every second one pulled back to the start of its block of 64.
-        std::int64_t i = r * (p.q_len - 1) / (per_head - 1);
-        if (r % 2 == 1) i -= i % 64;
-        rows_.push_back({column / p.heads, column % p.heads, i});
+        // Evenly spaced, ends included; when sampled, every second one pulled back to the start of its block of 64.
+        std::int64_t i = per_head > 1 ? r * (p.q_len - 1) / (per_head - 1) : 0;
+        if (sampled_ && r % 2 == 1) i -= i % 64;
+        rows_.push_back({b, h, i});
       }
     }
-    std::sort(rows_.begin(), rows_.end());
-    rows_.erase(std::unique(rows_.begin(), rows_.end()), rows_.end());
   }
+  std::sort(rows_.begin(), rows_.end());
+  rows_.erase(std::unique(rows_.begin(), rows_.end()), rows_.end());
   if (std::all_of(observed_.begin(), observed_.end(), [](const ObservedStage& o) { return o.stage == Stage::kProjected; })) {
+    if (heads_.front() != 0) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "options.heads: only `projected` is observed, which mixes all heads; leave them out, or observe the context");
+    }
     std::erase_if(rows_, [](const RowId& row) { return row.h != 0; });
   }
   for (ObservedStage& o : observed_) {

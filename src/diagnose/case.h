@@ -51,7 +51,7 @@ struct Fit {
 /// The stages of one row that an observation is compared with.
 class Case {
  public:
-  Case(const DiagnosisProblem& problem, const ObservedTensors& observed, int threads);
+  Case(const DiagnosisProblem& problem, const ObservedTensors& observed, const DiagnoseOptions& options);
 
   const DiagnosisProblem& given() const { return given_; }
   const Evaluator& evaluator() const { return evaluator_; }
@@ -62,6 +62,9 @@ class Case {
   /// The rows that are compared, ascending; all of them unless `sampled`.
   const std::vector<RowId>& rows() const { return rows_; }
   bool sampled() const { return sampled_; }
+  /// The sequences and heads that rows() are of, ascending.
+  const std::vector<std::int64_t>& batches() const { return batches_; }
+  const std::vector<std::int64_t>& heads() const { return heads_; }
   /// How the contract itself fits each of rows(), over all stages and by stage.
   const std::vector<Fit>& unedited() const { return unedited_; }
   Fit UneditedOf(Stage stage) const;
@@ -85,18 +88,21 @@ class Case {
   int threads() const { return threads_; }
 
  private:
+  static DiagnosisProblem WithStandIns(const DiagnosisProblem& given, std::vector<Tensor>* stand_ins);
   void BindObserved(const ObservedTensors& observed);
   void ChooseRows();
   void ChooseProbes();
   void CompareProjected(const Variant& variant, RowId row, const ObservedStage& o, Fit* fit) const;
   void CompareRow(const Variant& variant, const RowState& state, RowId row, const ObservedStage& o, Fit* fit) const;
 
+  std::vector<Tensor> stand_ins_;  // q and k of zeros where weights are given
   DiagnosisProblem given_;
   Evaluator evaluator_;
   int threads_ = 1;
   std::vector<ObservedStage> observed_;
   std::vector<double> largest_value_;  // [v_dim]: largest finite |v|
   std::vector<double> w_out_, b_out_;  // [out_dim, heads·v_dim], [out_dim]
+  std::vector<std::int64_t> batches_, heads_;
   std::vector<RowId> rows_, wrong_rows_, right_rows_;
   bool sampled_ = false;
   std::vector<Fit> unedited_;

@@ -90,6 +90,7 @@ std::string TieBreaker(const std::vector<Candidate>& ties, const Case& c) {
 }
 
 std::string NextStep(const Case& c) {
+  if (c.given().weights) return "dump v as the kernel sees it, after any cache and head split, and compare that";
   Stage wanted = Stage::kScores;
   for (const Stage stage : {Stage::kScores, Stage::kMaskedScores, Stage::kWeights}) {
     if (c.Find(stage) == nullptr) {
@@ -177,7 +178,7 @@ const char* Name(Verdict verdict) noexcept {
 
 Diagnosis Diagnose(const DiagnosisProblem& problem, const ObservedTensors& observed, const ObservedTensors& again,
                    const DiagnoseOptions& options) {
-  const Case c(problem, observed, options.threads);
+  const Case c(problem, observed, options);
   Diagnosis d;
   d.coverage_note = internal::CoverageText(c);
   d.where = internal::FindDifference(c);
@@ -185,7 +186,7 @@ Diagnosis Diagnose(const DiagnosisProblem& problem, const ObservedTensors& obser
   const bool has_again =
       again.scores || again.capped || again.masked_scores || again.weights || again.lse || again.context || again.projected;
   if (has_again) {
-    const Case second(problem, again, options.threads);
+    const Case second(problem, again, options);
     const std::vector<Candidate> runs = internal::CompareRuns(c, second, &d.evidence);
     if (!runs.empty() && !(runs[0].faults[0]->is_variant)) {
       TakeExplanations(runs, c, &d);

@@ -209,7 +209,7 @@ TEST(Diagnose, NamesWhatEveryHypothesisMakes) {
     if (p.family != test::Family::kNormal && p.family != test::Family::kWide) continue;
     const DiagnosisProblem given{.q = p.q, .k = p.k, .v = p.v, .params = p.params};
     const AttentionResult right = Attention(p.q, p.k, p.v, p.params, {.path = Path::kReference});
-    const Case c(given, {.context = right.context}, 1);
+    const Case c(given, {.context = right.context}, {.threads = 1});
     std::set<const internal::Fault*> seen;
     for (const Hypothesis& h : internal::ProposeAll(c).hypotheses) {
       if (!seen.insert(h.fault).second) continue;  // the first of each fault

@@ -84,6 +84,11 @@ Proposals ProposeAll(const Case& c) {
     proposals.current = fault;
     if (fault->propose != nullptr) fault->propose(c, proposals);
   }
+  if (c.given().weights) {  // nothing before the product can be wrong
+    constexpr Slots kThirdStage = slot::kOperands | slot::kReweigh | slot::kValues | slot::kOutput;
+    std::erase_if(proposals.hypotheses, [](const Hypothesis& h) { return (h.slots & ~kThirdStage) != 0; });
+    std::erase_if(proposals.families, [](const Family& f) { return (f.slots & ~kThirdStage) != 0; });
+  }
   return proposals;
 }
 

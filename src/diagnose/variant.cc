@@ -86,8 +86,9 @@ const std::vector<double>* Operands::FindDots(RowId row) const {
   return found != dots->end() ? &found->second : nullptr;
 }
 
-Evaluator::Evaluator(const Problem& problem)
+Evaluator::Evaluator(const Problem& problem, const View4& weights)
     : problem_(problem),
+      given_weights_(weights),
       q_places_(Places(problem.q_segments, problem.batch, problem.q_len)),
       k_places_(Places(problem.kv_segments, problem.batch, problem.kv_len)) {
   const Problem& p = problem_;
@@ -110,6 +111,13 @@ Variant Evaluator::Unedited() const {
   v.rules.window_right = problem_.window_right;
   v.scale = static_cast<double>(problem_.scale);
   v.soft_cap = static_cast<double>(problem_.soft_cap);
+  if (given_weights_.data != nullptr) {
+    v.softmax = [given = given_weights_](RowState& s) {
+      s.weights.resize(s.masked.size());
+      for (std::size_t j = 0; j < s.weights.size(); ++j)
+        s.weights[j] = LoadDouble(given.data, given.dtype, given.Offset(s.id.b, s.id.h, s.id.i, static_cast<std::int64_t>(j)));
+    };
+  }
   v.memo = std::make_shared<std::map<std::pair<std::int64_t, std::int64_t>, std::vector<double>>>();
   return v;
 }

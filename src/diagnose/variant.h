@@ -124,8 +124,8 @@ struct TokenPlace {
 
 class Evaluator {
  public:
-  /// The problem is copied, its tensors are converted.
-  explicit Evaluator(const Problem& problem);
+  /// The problem is copied, its tensors are converted. `weights` that are given take the place of the softmax.
+  explicit Evaluator(const Problem& problem, const View4& weights = {});
 
   const Problem& problem() const { return problem_; }
   const Operands& operands() const { return *operands_; }
@@ -161,6 +161,7 @@ class Evaluator {
   bool MaskKeeps(const Variant& variant, RowId row, std::int64_t j) const;
 
   Problem problem_;
+  View4 given_weights_;
   std::shared_ptr<Operands> operands_;
   std::vector<TokenPlace> q_places_, k_places_;
 };

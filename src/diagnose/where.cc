@@ -127,10 +127,16 @@ std::vector<std::vector<double>> DrawPicture(const Case& c) {
 }
 
 std::string CoverageText(const Case& c) {
-  const std::int64_t all = c.problem().batch * c.problem().heads * c.problem().q_len;
-  const std::int64_t compared = static_cast<std::int64_t>(c.rows().size());
-  if (!c.sampled()) return "all " + WithCommas(all) + " rows";
-  return WithCommas(compared) + " of " + WithCommas(all) + " rows: first and last of every head, starts of blocks, evenly spaced";
+  const Problem& p = c.problem();
+  const std::int64_t all = static_cast<std::int64_t>(c.batches().size() * c.heads().size()) * p.q_len;
+  std::string of;
+  if (static_cast<std::int64_t>(c.batches().size()) < p.batch)
+    of += std::string(c.batches().size() == 1 ? " of sequence " : " of sequences ") + RangesText(c.batches());
+  if (static_cast<std::int64_t>(c.heads().size()) < p.heads)
+    of += std::string(c.heads().size() == 1 ? " of head " : " of heads ") + RangesText(c.heads());
+  if (!c.sampled()) return "all " + WithCommas(all) + " rows" + of;
+  return WithCommas(static_cast<std::int64_t>(c.rows().size())) + " of " + WithCommas(all) + " rows" + of +
+         ": first and last of every head, starts of blocks, evenly spaced";
 }
 
 }  // namespace regard::internal
