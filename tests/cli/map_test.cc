@@ -118,6 +118,7 @@ TEST(MapTest, LinksAndPicturesAreTheDefinitionsWeights) {
   const json report = MapJson(kModel + " --layer 2 --head 9,3 --bins 132x132");
   const io::Problem p = io::LoadProblem({kModel}, {.layer = 2});
   const Tensor weights = ComputeStages(p.q, p.k, p.v, p.params, {.path = Path::kReference}).weights;
+  const Tensor lse = Attention(p.q, p.k, p.v, p.params).lse;
   // Scores up to 20 as f32 sums of 32 products: ln w is off by less than 32 · 2⁻²⁴ · 60.
   constexpr double kError = 1.2e-4;
   const json& heads = report["layers"][0]["each_head"];
@@ -137,10 +138,12 @@ TEST(MapTest, LinksAndPicturesAreTheDefinitionsWeights) {
       EXPECT_EQ(link["key_token"], p.k_tokens.At(0, key));
     }
     ASSERT_EQ(head.contains("pooled"), h == 9 || h == 3);
+    const Tensor exact = WeightRows(p.q, p.k, lse, p.params, {.head = h});
     for (std::int64_t i = 0; head.contains("pooled") && i < 132; ++i) {
       for (std::int64_t j = 0; j < 132; ++j) {
         const double cell = head["pooled"][static_cast<std::size_t>(i)][static_cast<std::size_t>(j)].get<double>();
         ASSERT_NEAR(cell, weights(0, h, i, j), kError) << h << ' ' << i << ' ' << j;
+        ASSERT_FLOAT_EQ(static_cast<float>(cell), static_cast<float>(exact(i, j))) << h << ' ' << i << ' ' << j;
       }
     }
   }

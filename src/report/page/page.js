@@ -108,7 +108,7 @@ class Page {
     if (cell.query !== null) lines.push(["query", queryNumber(cell.query), queryToken(cell.query)]);
     if (cell.key !== null) lines.push(["key", cell.key, keyToken(cell.key)]);
     tip.replaceChildren(...lines.map(([side, number, word]) => make("div", {className: "side"}, make("span", {className: "label"}, side),
-                                                                    make("bdi", {}, word), make("span", {className: "number"}, ` ${number}`))),
+                                                                    make("span", {}, make("bdi", {}, word), make("span", {className: "number"}, ` ${number}`)))),
                         ...valuesOf(this.head, cell).map(([label, value]) => make("div", {className: "value"}, make("span", {className: "label"}, label), value)));
     tip.hidden = false;
     const stage = tip.parentElement, left = x + 18 + tip.offsetWidth > stage.clientWidth ? x - 14 - tip.offsetWidth : x + 18;
