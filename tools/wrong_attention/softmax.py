@@ -96,7 +96,7 @@ fault("F72", sinks=True)(lambda p: attend(p, norm=lambda m, s, see: softmax(m, s
 def overflow(p):
     def scores(s):
         raw = s / p.scale
-        return np.where(np.abs(raw) > 65519, np.sign(raw) * INF, s)
+        return np.where(np.abs(raw) >= 65520, np.sign(raw) * INF, s)
 
     def norm(m, sink, see):
         with np.errstate(all="ignore"):

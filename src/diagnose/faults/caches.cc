@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "diagnose/fault.h"
+#include "diagnose/golden_section.h"
 
 namespace regard::internal {
 namespace {
@@ -54,83 +55,87 @@ void CacheHole(const Case& c, Proposals& p) {
   }
 }
 
-// A constant on k or v that a quantised cache should have taken away: per kv head. Solved on its first wrong head, then by head.
+// Wrong rows of the query heads that read kv head `g`: first those whose dot products are kept, then others evenly spaced.
+std::vector<RowId> RowsOfKvHead(const Case& c, std::int64_t g, std::size_t* num_kept) {
+  constexpr std::size_t kKept = 8, kAll = 32;
+  const std::int64_t group = c.problem().group_size;
+  std::vector<RowId> rows, others;
+  for (const RowId& row : c.wrong_rows()) {
+    if (row.h / group == g && rows.size() < kKept) rows.push_back(row);
+  }
+  *num_kept = rows.size();
+  for (std::size_t r = 0; r < c.rows().size(); ++r) {
+    const RowId row = c.rows()[r];
+    if (row.h / group == g && !c.unedited()[r].Matches() && std::find(rows.begin(), rows.end(), row) == rows.end())
+      others.push_back(row);
+  }
+  const std::size_t step = std::max<std::size_t>(others.size() / (kAll - kKept), 1);
+  for (std::size_t n = 0; n < others.size(); n += step) rows.push_back(others[n]);
+  return rows;
+}
+
+std::function<void(Variant&)> KeysTimes(const std::vector<double>& factors, std::int64_t group) {
+  return [factors, group](Variant& v) {
+    v.score = [factors, group](RowState& s) {
+      for (double& score : s.scores) score *= factors[static_cast<std::size_t>(s.id.h / group)];
+    };
+  };
+}
+
+std::function<void(Variant&)> ValuesTimes(const std::vector<double>& factors, std::int64_t group) {
+  return [factors, group](Variant& v) {
+    v.product = [factors, group](RowState& s) {
+      Evaluator::MultiplyByValues(s);
+      const double factor = factors[static_cast<std::size_t>(s.id.h / group)];
+      for (double& value : s.context) value *= factor;
+      for (double& value : s.magnitude) value *= std::fabs(factor);
+    };
+  };
+}
+
+// The factor of kv head `g` that fits best, roughly by Σ difference² and then by what each cell may differ; 1 if the head has no wrong row.
+double SolveFactor(const Case& c, std::int64_t g,
+                   std::function<void(Variant&)> (*times)(const std::vector<double>&, std::int64_t)) {
+  std::size_t num_kept = 0;
+  const std::vector<RowId> rows = RowsOfKvHead(c, g, &num_kept);
+  if (num_kept == 0) return 1;
+  RowState state;
+  const auto fit = [&](double factor, std::size_t num_rows) {
+    Variant v = c.evaluator().Unedited();
+    times(std::vector<double>(static_cast<std::size_t>(c.problem().kv_heads), factor), c.problem().group_size)(v);
+    Fit total;
+    for (std::size_t n = 0; n < num_rows; ++n) total.Add(c.Compare(v, rows[n], &state));
+    return total;
+  };
+  const auto rough = [&](double factor) { return fit(factor, num_kept).absolute_squares; };
+  double best = 1, least = kInfinity;
+  for (const double factor : LogSpaced(1.0 / 256, 256, 65)) {
+    if (const double misfit = rough(factor); misfit < least) least = misfit, best = factor;
+  }
+  best = GoldenSection(rough, best / 1.1, best * 1.1);
+  constexpr double kPromising = 100;
+  const Fit few = fit(best, num_kept);
+  if (!(few.squares[0] < kPromising * kPromising * static_cast<double>(few.cells))) return best;
+  return GoldenSection([&](double factor) { return fit(factor, rows.size()).squares[0]; }, best * 0.9, best * 1.1);
+}
+
+// A constant on k or v that a quantised cache should have taken away: per kv head.
 void CacheScale(const Case& c, Proposals& p) {
   const Problem& x = c.problem();
-  if (x.kv_heads == 1 || x.kv_heads > 64) return;
-  const auto factors = [&](bool keys) {
-    std::vector<double> found(static_cast<std::size_t>(x.kv_heads), 1);
-    RowState state;
-    bool any = false;
-    for (std::int64_t g = 0; g < x.kv_heads; ++g) {
-      std::vector<RowId> rows;
-      for (const RowId& row : c.wrong_rows()) {
-        if (row.h / x.group_size == g && rows.size() < 8) rows.push_back(row);
-      }
-      if (rows.empty()) continue;
-      const auto misfit = [&](double factor) {
-        Variant v = c.evaluator().Unedited();
-        if (keys) v.scale *= factor;
-        double sum = 0;
-        for (const RowId& row : rows) {
-          c.evaluator().Evaluate(v, row, &state);
-          const ObservedStage* context = c.Find(Stage::kContext);
-          if (context == nullptr) return kInfinity;
-          for (std::size_t d = 0; d < state.context.size(); ++d) {
-            const double difference = context->At(row, static_cast<std::int64_t>(d)) - state.context[d] * (keys ? 1 : factor);
-            sum += difference * difference;
-          }
-        }
-        return sum;
-      };
-      double best = 1, least = kInfinity;
-      for (const double factor : LogSpaced(1.0 / 256, 256, 65)) {
-        if (const double m = misfit(factor); m < least) least = m, best = factor;
-      }
-      double low = best / 1.1, high = best * 1.1;
-      for (int step = 0; step < 80; ++step) {
-        const double a = low + 0.381966 * (high - low), b = low + 0.618034 * (high - low);
-        (misfit(a) < misfit(b) ? high : low) = misfit(a) < misfit(b) ? b : a;
-      }
-      found[static_cast<std::size_t>(g)] = (low + high) / 2;
-      any = true;
-    }
-    return any ? found : std::vector<double>{};
-  };
-  if (c.Find(Stage::kContext) == nullptr || c.wrong_rows().empty()) return;
-  const auto text = [](const std::vector<double>& values) {
+  if (x.kv_heads == 1 || x.kv_heads > 64 || c.Find(Stage::kContext) == nullptr || c.wrong_rows().empty()) return;
+  const auto propose = [&](const char* name, Slots slots, auto times) {
+    std::vector<double> factors;
     std::string list;
-    for (const double v : values) list += (list.empty() ? "" : ", ") + std::to_string(v);
-    return list;
+    for (std::int64_t g = 0; g < x.kv_heads; ++g) {
+      factors.push_back(SolveFactor(c, g, times));
+      list += (list.empty() ? "" : ", ") + std::to_string(factors.back());
+    }
+    const auto [least, most] = std::minmax_element(factors.begin(), factors.end());
+    if (*most > 1.01 * *least)
+      p.AddWithSlots(slots, times(factors, x.group_size), {{name, 0, list}}, 3);  // one for all is F05 or F08
   };
-  const std::int64_t group = x.group_size;
-  const auto differ = [](const std::vector<double>& values) {
-    const auto [least, most] = std::minmax_element(values.begin(), values.end());
-    return !values.empty() && *most > 1.01 * *least;  // one factor for all is F05 or F08
-  };
-  if (const std::vector<double> k = factors(true); differ(k)) {
-    p.AddWithSlots(
-        slot::kScore,
-        [k, group](Variant& v) {
-          v.score = [k, group](RowState& s) {
-            for (double& score : s.scores) score *= k[static_cast<std::size_t>(s.id.h / group)];
-          };
-        },
-        {{"factor_of_k", 0, text(k)}}, 3);
-  }
-  if (const std::vector<double> f = factors(false); differ(f)) {
-    p.AddWithSlots(
-        slot::kValues,
-        [f, group](Variant& v) {
-          v.product = [f, group](RowState& s) {
-            Evaluator::MultiplyByValues(s);
-            const double factor = f[static_cast<std::size_t>(s.id.h / group)];
-            for (double& value : s.context) value *= factor;
-            for (double& value : s.magnitude) value *= std::fabs(factor);
-          };
-        },
-        {{"factor_of_v", 0, text(f)}}, 3);
-  }
+  propose("factor_of_k", slot::kScore, KeysTimes);
+  propose("factor_of_v", slot::kValues, ValuesTimes);
 }
 
 // Blocks of `block` rows written `written` rows apart and read `read` rows apart; −1 is a slot that nobody wrote.
