@@ -1,50 +1,26 @@
 // regard info: what this build is and what this machine offers it.
 #include <fmt/format.h>
 
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "cli/commands.h"
+#include "measure/machine.h"
 #include "regard/info.h"
 
 namespace regard::cli {
-namespace {
-
-// The processor's own name, from the kernel's list; "unknown" where there is none.
-std::string CpuModel() {
-  std::ifstream list("/proc/cpuinfo");
-  for (std::string line; std::getline(list, line);) {
-    if (line.starts_with("model name")) {
-      const std::size_t colon = line.find(": ");
-      if (colon != std::string::npos) return line.substr(colon + 2);
-    }
-  }
-  return "unknown";
-}
-
-std::string Compiler() {
-#if defined(__clang__)
-  return "Clang " __clang_version__;
-#elif defined(__GNUC__)
-  return "GCC " __VERSION__;
-#else
-  return "unknown";
-#endif
-}
-
-}  // namespace
 
 ExitStatus InfoCommand(const Options& options, Streams& streams) {
   const std::vector<Target> targets = Targets();
+  const measure::Machine machine = measure::DescribeMachine();
   if (options.json) {
     nlohmann::ordered_json json = {{"command", "info"},
-                                   {"version", Version()},
-                                   {"cpu", CpuModel()},
+                                   {"version", machine.version},
+                                   {"cpu", machine.cpu},
                                    {"default_target", BestTarget()},
                                    {"default_threads", DefaultThreads()},
-                                   {"blas", BlasDescription()},
-                                   {"compiler", Compiler()}};
+                                   {"blas", machine.blas},
+                                   {"compiler", machine.compiler}};
     json["targets"] = nlohmann::ordered_json::array();
     for (const Target& target : targets) json["targets"].push_back({{"name", target.name}, {"supported", target.supported}});
     streams.Print(json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + '\n');
@@ -55,8 +31,8 @@ ExitStatus InfoCommand(const Options& options, Streams& streams) {
     const std::string note = target.name == BestTarget() ? " (default)" : target.supported ? "" : " (not on this CPU)";
     names += (names.empty() ? "" : ", ") + target.name + note;
   }
-  streams.Print(fmt::format("version   {}\ncpu       {}\ntargets   {}\nthreads   {}\nblas      {}\ncompiler  {}\n", Version(),
-                            CpuModel(), names, DefaultThreads(), BlasDescription(), Compiler()));
+  streams.Print(fmt::format("version   {}\ncpu       {}\ntargets   {}\nthreads   {}\nblas      {}\ncompiler  {}\n",
+                            machine.version, machine.cpu, names, DefaultThreads(), machine.blas, machine.compiler));
   return ExitStatus::kDone;
 }
 

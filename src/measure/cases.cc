@@ -83,47 +83,41 @@ BenchCase Decode(Rank rank, std::int64_t tokens) {
   return c;
 }
 
-BenchCase With(Feature feature, Rank rank, const BenchCase& plain) {
-  BenchCase c = plain;
-  c.name += fmt::format("/{}", WordsOf(feature).name);
-  c.baseline = plain.name;
+// A case to be compared with another one, from which it differs as the last word of its name says.
+BenchCase Variant(std::string_view word, Rank rank, const BenchCase& baseline) {
+  BenchCase c = baseline;
+  c.name += fmt::format("/{}", word);
+  c.baseline = baseline.name;
   c.rank = rank;
+  return c;
+}
+
+BenchCase With(Feature feature, Rank rank, const BenchCase& plain) {
+  BenchCase c = Variant(WordsOf(feature).name, rank, plain);
   c.feature = feature;
   return c;
 }
 
 BenchCase Asking(Asked asked, Rank rank, const BenchCase& silent) {
-  BenchCase c = silent;
-  c.name += fmt::format("/{}", WordsOf(asked).name);
-  c.baseline = silent.name;
-  c.rank = rank;
+  BenchCase c = Variant(WordsOf(asked).name, rank, silent);
   c.asked = asked;
   return c;
 }
 
 BenchCase Along(Path path, Rank rank, const BenchCase& fused) {
-  BenchCase c = fused;
-  c.name += fmt::format("/{}", Name(path));
-  c.baseline = fused.name;
-  c.rank = rank;
+  BenchCase c = Variant(Name(path), rank, fused);
   c.exec.path = path;
   return c;
 }
 
 BenchCase On(const std::string& isa, Rank rank, const BenchCase& best) {
-  BenchCase c = best;
-  c.name += "/" + isa;
-  c.baseline = best.name;
-  c.rank = rank;
+  BenchCase c = Variant(isa, rank, best);
   c.exec.isa = isa;
   return c;
 }
 
 BenchCase Threads(int threads, Rank rank, const BenchCase& one) {
-  BenchCase c = one;
-  c.name += fmt::format("/{}-threads", threads);
-  c.baseline = one.name;
-  c.rank = rank;
+  BenchCase c = Variant(fmt::format("{}-threads", threads), rank, one);
   c.exec.threads = threads;
   return c;
 }

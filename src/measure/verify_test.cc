@@ -7,23 +7,12 @@
 #include <limits>
 #include <set>
 
-#include "regard/info.h"
+#include "measure/small_case.h"
 
 namespace regard::measure {
 namespace {
 
-BenchCase Small(Feature feature) {
-  BenchCase c;
-  c.name = "small";
-  c.heads = 4;
-  c.kv_heads = 2;
-  c.q_len = c.kv_len = 700;
-  c.dim = 16;
-  c.causal = true;
-  c.feature = feature;
-  c.exec.threads = 1;
-  return c;
-}
+BenchCase Small(Feature feature) { return SmallCase(700, 16, true, feature); }
 
 AttentionResult Compute(const Workload& work, const AttentionParams& params, const ExecOptions& exec = {.threads = 1}) {
   return Attention(work.inputs().q, work.inputs().k, work.inputs().v, params, exec);

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "measure/bench.h"
+#include "measure/small_case.h"
 
 namespace regard::measure {
 namespace {
@@ -12,16 +13,8 @@ namespace {
 constexpr Asked kQuestions[] = {Asked::kFirstPass, Asked::kSummaries, Asked::kKeyTopK, Asked::kVisitor};
 
 BenchCase Small(Asked asked, bool causal, Feature feature = Feature::kNone) {
-  BenchCase c;
-  c.name = "small";
-  c.heads = 4;
-  c.kv_heads = 2;
-  c.q_len = c.kv_len = 333;
-  c.dim = 16;
-  c.causal = causal;
-  c.feature = feature;
+  BenchCase c = SmallCase(333, 16, causal, feature);
   c.asked = asked;
-  c.exec.threads = 1;
   return c;
 }
 

@@ -6,44 +6,28 @@
 #include <limits>
 #include <span>
 
+#include "core/split_mix64.h"
+
 namespace regard::measure {
 namespace {
 
-// SplitMix64 (Steele, Lea and Flood 2014).
-class Random {
- public:
-  explicit Random(std::uint64_t seed) : state_(seed) {}
-
-  std::uint64_t Next() {
-    std::uint64_t z = (state_ += 0x9E3779B97F4A7C15u);
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return z ^ (z >> 31);
-  }
-
-  /// Sum of four uniform numbers, scaled to mean 0 and variance 1: as good as normal for the distribution of scores, which are sums of
-  /// many, and fast enough for hundreds of megabytes.
-  float NearlyNormal() {
-    const std::uint64_t bits = Next();
-    const std::int64_t sum =
-        static_cast<std::int64_t>((bits & 0xFFFF) + (bits >> 16 & 0xFFFF) + (bits >> 32 & 0xFFFF) + (bits >> 48));
-    return static_cast<float>(sum - 2 * 0xFFFF) * (1.7320508f / 65536.0f);
-  }
-
- private:
-  std::uint64_t state_;
-};
-
-void Fill(std::span<float> values, std::uint64_t seed) {
-  Random random(seed);
-  for (float& value : values) value = random.NearlyNormal();
+// Sum of four uniform numbers, scaled to mean 0 and variance 1: as good as normal for the distribution of scores, which are sums of many,
+// and fast enough for hundreds of megabytes.
+float NearlyNormal(internal::SplitMix64& random) {
+  const std::uint64_t bits = random.Next();
+  const std::int64_t sum =
+      static_cast<std::int64_t>((bits & 0xFFFF) + (bits >> 16 & 0xFFFF) + (bits >> 32 & 0xFFFF) + (bits >> 48));
+  return static_cast<float>(sum - 2 * 0xFFFF) * (1.7320508f / 65536.0f);
 }
 
-std::span<float> Floats(Tensor& tensor) { return {tensor.MutableAs<float>(), static_cast<std::size_t>(tensor.num_elements())}; }
+void Fill(std::span<float> values, std::uint64_t seed) {
+  internal::SplitMix64 random(seed);
+  for (float& value : values) value = NearlyNormal(random);
+}
 
-Tensor NearlyNormal(const Dims& shape, DType dtype, std::uint64_t seed) {
+Tensor NormalTensor(const Dims& shape, DType dtype, std::uint64_t seed) {
   Tensor tensor = Tensor::Uninitialized(DType::kF32, shape);
-  Fill(Floats(tensor), seed);
+  Fill({tensor.MutableAs<float>(), static_cast<std::size_t>(tensor.num_elements())}, seed);
   return dtype == DType::kF32 ? std::move(tensor) : Tensor::CopyOf(tensor, dtype);
 }
 
@@ -57,9 +41,9 @@ Workload::Workload(const BenchCase& bench_case) : case_(bench_case) {
   const auto shape_of = [token_major, this](std::int64_t heads, std::int64_t tokens) {
     return token_major ? Dims{1, tokens, heads, case_.dim} : Dims{1, heads, tokens, case_.dim};
   };
-  q_ = NearlyNormal(shape_of(case_.heads, case_.q_len), case_.dtype, 1);
-  k_ = NearlyNormal(shape_of(case_.kv_heads, case_.kv_len), case_.dtype, 2);
-  v_ = NearlyNormal(shape_of(case_.kv_heads, case_.kv_len), case_.dtype, 3);
+  q_ = NormalTensor(shape_of(case_.heads, case_.q_len), case_.dtype, 1);
+  k_ = NormalTensor(shape_of(case_.kv_heads, case_.kv_len), case_.dtype, 2);
+  v_ = NormalTensor(shape_of(case_.kv_heads, case_.kv_len), case_.dtype, 3);
   context_ = Tensor(case_.dtype, shape_of(case_.heads, case_.q_len));
   lse_ = Tensor(DType::kF32, {1, case_.heads, case_.q_len});
   q_view_ = token_major ? q_.view().Transpose(1, 2) : q_.view();
@@ -88,7 +72,7 @@ void Workload::MakeFeature() {
       params_.mask = mask_;
       break;
     case Feature::kBias:
-      bias_ = NearlyNormal({1, 1, case_.q_len, case_.kv_len}, DType::kF32, 4);
+      bias_ = NormalTensor({1, 1, case_.q_len, case_.kv_len}, DType::kF32, 4);
       params_.bias = bias_;
       break;
     case Feature::kAlibi:
@@ -102,7 +86,7 @@ void Workload::MakeFeature() {
       params_.window_left = kWindowLeft;
       break;
     case Feature::kSinks:
-      sinks_ = NearlyNormal({heads}, DType::kF32, 5);
+      sinks_ = NormalTensor({heads}, DType::kF32, 5);
       params_.sinks = sinks_;
       break;
     case Feature::kRising:
@@ -131,11 +115,11 @@ void Workload::MakeFeature() {
 // All queries and keys point the same way, the queries by different lengths and the keys by more and more: score(i, j) = a_i·(j+1)/kv_len
 // with a_i from 21 to 39, so that even among 131,072 keys each score exceeds the one before by more than rounding takes away.
 void Workload::MakeRising() {
-  Random random(6);
+  internal::SplitMix64 random(6);
   std::vector<float> direction(static_cast<std::size_t>(case_.dim));
   float squares = 0;
   for (float& x : direction) {
-    x = random.NearlyNormal();
+    x = NearlyNormal(random);
     squares += x * x;
   }
   const auto fill = [&](Tensor& tensor, const auto& length_of) {
@@ -146,7 +130,7 @@ void Workload::MakeRising() {
     }
   };
   const float unit = std::sqrt(static_cast<float>(case_.dim)) / squares;  // undoes the default scale
-  fill(q_, [&](std::int64_t) { return unit * (30 + 3 * std::clamp(random.NearlyNormal(), -3.0f, 3.0f)); });
+  fill(q_, [&](std::int64_t) { return unit * (30 + 3 * std::clamp(NearlyNormal(random), -3.0f, 3.0f)); });
   fill(k_, [&](std::int64_t row) { return static_cast<float>(row % case_.kv_len + 1) / static_cast<float>(case_.kv_len); });
 }
 

@@ -4,21 +4,12 @@
 
 #include <cmath>
 
+#include "measure/small_case.h"
+
 namespace regard::measure {
 namespace {
 
-BenchCase Small(Feature feature, bool causal) {
-  BenchCase c;
-  c.name = "small";
-  c.heads = 4;
-  c.kv_heads = 2;
-  c.q_len = c.kv_len = 331;
-  c.dim = 8;
-  c.causal = causal;
-  c.feature = feature;
-  c.exec.threads = 1;
-  return c;
-}
+BenchCase Small(Feature feature, bool causal) { return SmallCase(331, 8, causal, feature); }
 
 constexpr Feature kFeatures[] = {Feature::kNone,  Feature::kMask,    Feature::kBias,   Feature::kAlibi,  Feature::kWindow,
                                  Feature::kSinks, Feature::kSoftCap, Feature::kPacked, Feature::kRising, Feature::kTokenMajor};

@@ -6,19 +6,15 @@
 #include <initializer_list>
 #include <numbers>
 
+#include "core/split_mix64.h"
+
 namespace regard::test {
 
-/// SplitMix64 (Steele, Lea and Flood 2014).
 class Random {
  public:
-  explicit Random(std::uint64_t seed) : state_(seed) {}
+  explicit Random(std::uint64_t seed) : bits_(seed) {}
 
-  std::uint64_t Next() {
-    std::uint64_t z = (state_ += 0x9E3779B97F4A7C15u);
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return z ^ (z >> 31);
-  }
+  std::uint64_t Next() { return bits_.Next(); }
   /// [0, 1)
   double Uniform() { return static_cast<double>(Next() >> 11) * 0x1p-53; }
   double Uniform(double low, double high) { return low + (high - low) * Uniform(); }
@@ -37,7 +33,7 @@ class Random {
   }
 
  private:
-  std::uint64_t state_;
+  internal::SplitMix64 bits_;
 };
 
 }  // namespace regard::test
