@@ -24,6 +24,10 @@ constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 // several threads to find work in one. Set by the head's own length alone: the sums per task are part of the result's bits.
 std::int64_t RowsPerTask(std::int64_t q_len) { return std::max<std::int64_t>(256, (q_len / 8 + 63) / 64 * 64); }
 
+// Rows of one call of the kernel, a multiple of its blocks, so that bits do not depend on it: a task of 131,072 tokens takes seconds, and a
+// run that is to stop looks up between calls.
+constexpr std::int64_t kRowsPerCall = 384;
+
 // What one task, or all tasks of a head so far, know of the head's keys, bins and distances.
 struct HeadSums {
   void Reset(const Request& request, const Problem& p, const HeadEvidence& range) {
@@ -160,7 +164,7 @@ class SummaryRun {
         threads_, tasks, [](std::int64_t, int) {},
         [&](std::int64_t task, int thread) {
           if (control.ShouldStop()) return;
-          RunTask(task / blocks, task % blocks * per_task, std::min(per_task, p_.q_len - task % blocks * per_task),
+          RunTask(task / blocks, task % blocks * per_task, std::min(per_task, p_.q_len - task % blocks * per_task), control,
                   memory[static_cast<std::size_t>(thread)]);
           control.TaskDone();
         },
@@ -195,7 +199,7 @@ class SummaryRun {
     return evidence;
   }
 
-  void RunTask(std::int64_t head, std::int64_t first, std::int64_t num_rows, TaskMemory& own) const {
+  void RunTask(std::int64_t head, std::int64_t first, std::int64_t num_rows, const RunControl& control, TaskMemory& own) const {
     const std::int64_t b = Batch(head), h = Head(head), at = head * p_.q_len + first;
     const auto count = static_cast<std::size_t>(num_rows);
     own.rows.resize(count);
@@ -231,9 +235,19 @@ class SummaryRun {
     out.first_distance = own.sums.evidence.first_distance;
     const std::size_t bytes = kernels_.reduce_scratch_bytes(p_.head_dim, out);
     if (own.scratch.size() < bytes) own.scratch = Workspace(bytes);
-    kernels_.reduce_weights(inputs_.Head(b, h / p_.group_size), inputs_.options(), own.rows.data(), num_rows, out,
-                            own.scratch.data());
+    for (std::int64_t r = 0; r < num_rows && !control.ShouldStop(); r += kRowsPerCall) {
+      kernels_.reduce_weights(inputs_.Head(b, h / p_.group_size), inputs_.options(), own.rows.data() + r,
+                              std::min(kRowsPerCall, num_rows - r), FromRow(out, r), own.scratch.data());
+    }
     TakeRows(out, at, first, num_rows, own);
+  }
+
+  // The same for the rows of a task from r on.
+  static WeightReductions FromRow(WeightReductions out, std::int64_t r) {
+    for (float** rows : {&out.distance_mean, &out.distance_std, &out.window_share}) *rows += *rows == nullptr ? 0 : r;
+    if (out.sees_key != nullptr) out.sees_key += r;
+    out.row_origin += r;
+    return out;
   }
 
   // What follows from the rows of a task.

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <string>
+#include <utility>
 
 #include "tests/summary/comparison.h"
 
@@ -55,6 +56,26 @@ TEST_P(Summaries, OfLongerProblems) {
     CompareWithDefinition(p, GetParam(), Everything(p, random));
     if (HasFailure()) return;
   }
+}
+
+// Tasks of more rows than are handed to the kernel at a time.
+TEST_P(Summaries, OfManyRows) {
+  Random random(11);
+  TestProblem p;
+  p.q_len = 4200;
+  p.kv_len = 45;
+  p.head_dim = p.v_dim = 4;
+  for (const auto& [view, tokens] : {std::pair{&p.q, p.q_len}, {&p.k, p.kv_len}, {&p.v, p.kv_len}}) {
+    Tensor tensor(DType::kF32, {1, 1, tokens, 4});
+    for (std::int64_t n = 0; n < tensor.num_elements(); ++n)
+      tensor.MutableAs<float>()[n] = static_cast<float>(2 * random.Normal());
+    p.memory.push_back(std::move(tensor));
+    *view = p.memory.back().view();
+  }
+  p.params.q_offset = -4100;
+  p.params.window_right = 4000;
+  p.threads = 1;
+  CompareWithDefinition(p, GetParam(), Everything(p, random));
 }
 
 // One key that is NaN for the second query alone, and a third query that sees nothing.
