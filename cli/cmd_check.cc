@@ -13,6 +13,7 @@
 
 #include "cli/commands.h"
 #include "cli/max_memory.h"
+#include "io/near_miss.h"
 #include "regard/diagnose.h"
 #include "regard/io.h"
 
@@ -91,8 +92,11 @@ void ReadInto(Arrays* arrays, const std::string& flag, const std::string& source
     arrays->emplace(stage, file.Read(array.name));
   }
   if (arrays->empty()) {
-    throw Error(ErrorCode::kInvalidArgument, fmt::format("{}: {} holds {} and no result; give one of {}", flag, file.path(),
-                                                         names.empty() ? "nothing" : names, fmt::join(kStages, ", ")));
+    const std::string_view meant = io::NearMiss(names, kStages);  // says something when there is one name only
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{}: {} holds {} and no result; {}", flag, file.path(), names.empty() ? "nothing" : names,
+                            meant.empty() ? fmt::format("give one of {}", fmt::join(kStages, ", "))
+                                          : fmt::format("is {} meant?", meant)));
   }
 }
 
@@ -249,7 +253,12 @@ std::string PictureText(const Diagnosis& d) {
 
 std::string ToText(const Diagnosis& d) {
   std::string text = d.summary + "\n";
-  if (d.verdict == Verdict::kMatch) return text;
+  if (d.verdict == Verdict::kMatch) {
+    for (const std::string& sentence : d.evidence) {
+      if (!sentence.ends_with(" matches")) text += "  - " + sentence + "\n";
+    }
+    return text;
+  }
   if (!d.explanations.empty()) {
     const Explanation& best = d.explanations.front();
     text += fmt::format("\nwhat     {} {}{}{}\nstage    wrong from {} on\nchange   {}\n", best.id, best.name, ParamsText(best),
@@ -307,6 +316,12 @@ ExitStatus CheckCommand(const Options& options, Streams& streams) {
     throw UsageError("--observed: missing; give the file with the results to check, such as --observed theirs.npz");
   const Arrays again =
       options.observed_again.empty() ? Arrays() : ReadObserved("--observed-again", options.observed_again, problem.layer);
+  const auto in_both = [&](const auto& entry) { return again.count(entry.first) > 0; };
+  if (!again.empty() && std::none_of(observed.begin(), observed.end(), in_both)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("--observed-again: holds {}, the first run {}; give the same results of both", again.begin()->first,
+                            observed.begin()->first));
+  }
   CheckPrice(options, problem, observed, again);
   const Arrays extras = ReadExtras(options);
   DiagnoseOptions how;

@@ -7,6 +7,7 @@
 
 #include "core/bind.h"
 #include "core/parallel_for.h"
+#include "diagnose/observed_shape.h"
 
 namespace regard::internal {
 namespace {
@@ -72,30 +73,6 @@ std::vector<double> LoadAll(const TensorView& view) {
   return values;
 }
 
-std::string ShapeError(const char* name, const TensorView& view, const std::string& expected) {
-  return std::string("observed ") + name + ": shape " + ToString(view.shape()) + "; give " + expected;
-}
-
-// The observed context as [batch, heads, q_len, v_dim], in whichever layout its shape says; the problem's own first.
-TensorView ContextAsBhsd(const TensorView& given, const Problem& p) {
-  const Dims bhsd{p.batch, p.heads, p.q_len, p.v_dim}, bshd{p.batch, p.q_len, p.heads, p.v_dim};
-  const Dims packed{p.batch, p.q_len, p.heads * p.v_dim};
-  if (given.rank() <= 4) {
-    const TensorView four = WithLeadingAxes(given, 4);
-    if (four.shape() == bhsd) return four;
-    if (four.shape() == bshd) return four.Transpose(1, 2);
-  }
-  if (given.rank() <= 3) {
-    const TensorView three = WithLeadingAxes(given, 3);
-    if (three.shape() == packed) {
-      const Dims strides{three.stride(0), three.stride(1), p.v_dim * three.stride(2), three.stride(2)};
-      return TensorView(three.data(), three.dtype(), bshd, strides).Transpose(1, 2);
-    }
-  }
-  throw Error(ErrorCode::kShapeMismatch,
-              ShapeError("context", given, ToString(bhsd) + ", " + ToString(bshd) + " or " + ToString(packed)));
-}
-
 }  // namespace
 
 const char* Name(Stage stage) {
@@ -114,6 +91,7 @@ void Fit::Add(const Fit& other) {
   lost_row = lost_row || other.lost_row;
   largest = std::max(largest, other.largest);
   cells += other.cells;
+  finite_cells += other.finite_cells;
 }
 
 bool Fit::IsRounding(Precision precision) const {
@@ -194,7 +172,6 @@ void Case::BindObserved(const ObservedTensors& given) {
                 "observed: scores or lse, but weights and v alone are the third stage; observe the context, or give q and k");
   }
   const Problem& p = problem();
-  const Dims stage_shape{p.batch, p.heads, p.q_len, p.kv_len};
   const auto add = [&](Stage stage, const TensorView& four) {
     if (!IsFloat(four.dtype()))
       throw Error(ErrorCode::kInvalidArgument, std::string("observed ") + Name(stage) + ": element type " +
@@ -206,31 +183,22 @@ void Case::BindObserved(const ObservedTensors& given) {
                                                         {Stage::kMaskedScores, &given.masked_scores},
                                                         {Stage::kWeights, &given.weights}};
   for (const auto& [stage, view] : stages) {
-    if (!*view) continue;
-    if (view->rank() > 4 || !(WithLeadingAxes(*view, 4).shape() == stage_shape))
-      throw Error(ErrorCode::kShapeMismatch, ShapeError(Name(stage), *view, ToString(stage_shape)));
-    add(stage, WithLeadingAxes(*view, 4));
+    if (*view) add(stage, StageInFullShape(Name(stage), *view, p));
   }
-  if (given.lse) {
-    const Dims shape{p.batch, p.heads, p.q_len};
-    if (given.lse.rank() > 3 || !(WithLeadingAxes(given.lse, 3).shape() == shape))
-      throw Error(ErrorCode::kShapeMismatch, ShapeError("lse", given.lse, ToString(shape)));
-    add(Stage::kLse, WithLeadingAxes(given.lse, 3).Unsqueeze(3));
-  }
-  if (given.context) add(Stage::kContext, ContextAsBhsd(given.context, p));
+  if (given.lse) add(Stage::kLse, LseInFullShape(given.lse, p));
+  if (given.context) add(Stage::kContext, ContextInFullShape(given.context, p));
   if (given_.projections.w_out) {
     w_out_ = LoadAll(given_.projections.w_out);
     const std::size_t out_dim = static_cast<std::size_t>(given_.projections.w_out.dim(0));
     b_out_ = given_.projections.b_out ? LoadAll(given_.projections.b_out) : std::vector<double>(out_dim, 0);
     if (given_.projections.w_out.dim(1) != p.heads * p.v_dim)
-      throw Error(ErrorCode::kShapeMismatch, ShapeError("w_out", given_.projections.w_out, "[out_dim, heads·v_dim]"));
+      throw Error(ErrorCode::kShapeMismatch,
+                  "w_out: shape " + ToString(given_.projections.w_out.shape()) +
+                      "; give [out_dim, heads·v_dim] with heads·v_dim = " + std::to_string(p.heads * p.v_dim));
   }
   if (given.projected) {
     const std::int64_t out_dim = w_out_.empty() ? p.heads * p.v_dim : static_cast<std::int64_t>(b_out_.size());
-    const Dims shape{p.batch, p.q_len, out_dim};
-    if (given.projected.rank() > 3 || !(WithLeadingAxes(given.projected, 3).shape() == shape))
-      throw Error(ErrorCode::kShapeMismatch, ShapeError("projected", given.projected, ToString(shape)));
-    add(Stage::kProjected, WithLeadingAxes(given.projected, 3).Unsqueeze(1));
+    add(Stage::kProjected, ProjectedInFullShape(given.projected, p, out_dim));
   }
   if (observed_.empty())
     throw Error(ErrorCode::kInvalidArgument, "observed: nothing given; give context, weights, or another stage");
@@ -341,6 +309,7 @@ void AddCell(const ObservedStage& o, RowId row, std::int64_t column, double want
     fit->worst[p] = std::max(fit->worst[p], ratio);
     if (std::isfinite(ratio)) fit->squares[p] += ratio * ratio;
   }
+  fit->finite_cells += std::isfinite(want) && std::isfinite(got);
   if (std::isfinite(difference)) fit->absolute_squares += difference * difference;
   if (difference > fit->largest || fit->cells == 0) {
     fit->largest = difference;

@@ -34,7 +34,7 @@ struct Fit {
   double squares[kNumPrecisions] = {};  // Σ (difference / bound)²
   double absolute_squares = 0;          // Σ difference², finite ones
   double largest = 0;                   // largest difference
-  std::int64_t cells = 0;
+  std::int64_t cells = 0, finite_cells = 0;
   /// Least bound of bf16 over bound of f32: how much coarser low precision would have to show.
   double room = 1e300;
   bool shared = false;    // of one row: several keys share the weight, so that its results can be many things

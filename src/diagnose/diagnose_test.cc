@@ -168,13 +168,68 @@ TEST(Diagnose, TwoRunsThatDiffer) {
                "F91");
 }
 
+TEST(Diagnose, OneNumberIsNoAttention) {
+  const Tensor q = Noise({1, 2, 9, 4}, 0.7), k = Noise({1, 2, 9, 4}, 1.3), v = Noise({1, 2, 9, 4}, 2.9);
+  const Diagnosis d = Diagnose({.q = q, .k = k, .v = v}, {.context = Tensor(DType::kF32, {1, 2, 9, 4})});
+  EXPECT_EQ(d.verdict, Verdict::kUnexplained) << d.summary;
+  EXPECT_NE(d.evidence.back().find("one number"), std::string::npos) << d.evidence.back();
+}
+
+TEST(Diagnose, ChosenHeadsAlone) {
+  const Tensor q = Noise({1, 3, 9, 4}, 0.7), k = Noise({1, 3, 9, 4}, 1.3), v = Noise({1, 3, 9, 4}, 2.9);
+  Tensor context = Attention(q, k, v, {}, {.path = Path::kReference}).context;
+  context.MutableAs<float>()[0] += 1;
+  const DiagnosisProblem p{.q = q, .k = k, .v = v};
+  EXPECT_EQ(Diagnose(p, {.context = context}).verdict, Verdict::kUnexplained);
+  const Diagnosis d = Diagnose(p, {.context = context}, {}, {.heads = {1, 2}});
+  EXPECT_EQ(d.verdict, Verdict::kMatch);
+  EXPECT_EQ(d.coverage_note, "all 18 rows of heads 1, 2");
+  EXPECT_THROW(Diagnose(p, {.context = context}, {}, {.heads = {3}}), Error);
+}
+
+TEST(Diagnose, TheThirdStageAlone) {
+  const Tensor q = Noise({1, 4, 5, 4}, 0.7), k = Noise({1, 2, 9, 4}, 1.3), v = Noise({1, 2, 9, 3}, 2.9);
+  const Stages stages = ComputeStages(q, k, v, {});
+  const DiagnosisProblem p{.v = v, .weights = stages.weights};
+  EXPECT_EQ(Diagnose(p, {.context = stages.context}).verdict, Verdict::kMatch);
+  Tensor twice = stages.context;
+  for (std::int64_t n = 0; n < twice.num_elements(); ++n) twice.MutableAs<float>()[n] *= 2;
+  EXPECT_PRED2(Names, Diagnose(p, {.context = twice}), "F08");
+  EXPECT_THROW(Diagnose(p, {.scores = stages.scores}), Error);
+  EXPECT_THROW(Diagnose({.q = q, .k = k, .v = v, .weights = stages.weights}, {.context = twice}), Error);
+}
+
+// Data so narrow that the mean of v would pass.
+TEST(Diagnose, SaysWhenInputsHideFaults) {
+  Tensor v = Noise({1, 2, 9, 4}, 2.9), q = Noise({1, 2, 9, 4}, 0.7);
+  for (std::int64_t n = 0; n < v.num_elements(); ++n) v.MutableAs<float>()[n] = 0.75f + 0.001f * v.MutableAs<float>()[n];
+  const Diagnosis d = Diagnose({.q = q, .k = q, .v = v}, {.context = Attention(q, q, v, {}).context});
+  EXPECT_EQ(d.verdict, Verdict::kMatch);
+  EXPECT_NE(d.evidence.back().find("F93"), std::string::npos) << d.evidence.back();
+}
+
+TEST(Diagnose, ObservedShapes) {
+  const Tensor q = Noise({2, 3, 7, 4}, 0.7), k = Noise({2, 3, 7, 4}, 1.3), v = Noise({2, 3, 7, 4}, 2.9);
+  const AttentionResult r = Attention(q, k, v, {});
+  const DiagnosisProblem p{.q = q, .k = k, .v = v};
+  const Tensor bshd = Tensor::CopyOf(r.context.view().Transpose(1, 2));
+  const auto as = [&](const Dims& shape) { return View(bshd.As<float>(), shape); };
+  EXPECT_EQ(Diagnose(p, {.context = bshd}).verdict, Verdict::kMatch);
+  EXPECT_EQ(Diagnose(p, {.context = as({2, 7, 12})}).verdict, Verdict::kMatch);
+  EXPECT_EQ(Diagnose(p, {.context = as({14, 12})}).verdict, Verdict::kMatch);
+  EXPECT_EQ(Diagnose(p, {.context = as({1, 2, 7, 3, 4})}).verdict, Verdict::kMatch);
+  EXPECT_EQ(Diagnose(p, {.lse = r.lse.view().Unsqueeze(3)}).verdict, Verdict::kMatch);
+}
+
 TEST(Diagnose, ObservedShapesThatCannotBe) {
   const Tensor q = F32({2, 1}, {1, 2});
   try {
     Diagnose({.q = q, .k = q, .v = q}, {.context = F32({3, 1}, {1, 2, 3})});
     FAIL();
   } catch (const Error& e) {
-    EXPECT_STREQ(e.what(), "observed context: shape 3×1; give 1×1×2×1, 1×2×1×1 or 1×2×1");
+    EXPECT_STREQ(e.what(),
+                 "observed context: shape 3×1; give [batch, heads, q_len, v_dim] 1×1×2×1, [batch, q_len, heads, v_dim] 1×2×1×1 "
+                 "or packed 1×2×1");
   }
   EXPECT_THROW(Diagnose({.q = q, .k = q, .v = q}, {}), Error);
 }

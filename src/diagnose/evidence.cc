@@ -155,6 +155,24 @@ std::vector<std::string> GatherEvidence(const Case& c) {
   return evidence;
 }
 
+bool IsOneNumber(const Case& c) {
+  const ObservedStage* o = c.Find(Stage::kContext);
+  if (o == nullptr || c.rows().size() < 3 || o->columns < 1 || c.UneditedOf(Stage::kContext).Matches()) return false;
+  const double value = o->At(c.rows()[0], 0);  // NaN equals nothing here: what overflows everywhere has names
+  for (const RowId& row : c.rows()) {
+    const std::vector<double> values = ReadRow(*o, row);
+    if (!std::all_of(values.begin(), values.end(), [value](double x) { return x == value; })) return false;
+  }
+  const Variant unedited = c.evaluator().Unedited();
+  RowState s;
+  std::set<double> expected;
+  for (const RowId& row : ProbeRows(c)) {
+    c.evaluator().Evaluate(unedited, row, &s);
+    expected.insert(s.context.begin(), s.context.end());
+  }
+  return expected.size() > 1;
+}
+
 namespace {
 
 Candidate Finding(const char* id, std::vector<ExplanationParam> params, const Case& c) {

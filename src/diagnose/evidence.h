@@ -12,6 +12,9 @@ namespace regard::internal {
 /// Sentences, cheapest first. Empty when nothing stands out.
 std::vector<std::string> GatherEvidence(const Case& c);
 
+/// Whether the whole context is one number where it should not be.
+bool IsOneNumber(const Case& c);
+
 /// Dropout, and returned weights that are not the ones used.
 std::vector<Candidate> FindInconsistencies(const Case& c);
 

@@ -159,34 +159,47 @@ void ChunkTwice(const Case& c, Proposals& p) {
   }
 }
 
-// Column i of the weights of head (b, h) times v: whole heads, so only while they are small.
+// Column i of the weights of head (b, h), computed once a variant.
+std::vector<double> ColumnOfWeights(RowState& s) {
+  const std::int64_t n = static_cast<std::int64_t>(s.weights.size());
+  std::vector<double>& weights = (*s.variant->memo)[{-1 - s.id.b, s.id.h}];  // [q_len, kv_len]; negative: not a key of ColumnLse
+  if (weights.empty()) {
+    Variant without = *s.variant;
+    without.product = [](RowState& row) { row.context.assign(1, 0), row.magnitude.assign(1, 0); };
+    without.output_row = nullptr;
+    RowState row;
+    for (std::int64_t i = 0; i < n; ++i) {
+      s.evaluator->Evaluate(without, {s.id.b, s.id.h, i}, &row);
+      weights.insert(weights.end(), row.weights.begin(), row.weights.end());
+    }
+  }
+  std::vector<double> column(static_cast<std::size_t>(n));
+  for (std::int64_t j = 0; j < n; ++j) column[static_cast<std::size_t>(j)] = weights[static_cast<std::size_t>(j * n + s.id.i)];
+  return column;
+}
+
+// Whole heads, so only while they are small.
 void WeightsTransposed(const Case& c, Proposals& p) {
   const Problem& x = c.problem();
-  if (x.q_len != x.kv_len || x.q_len * x.kv_len > (std::int64_t{1} << 21) || c.Find(Stage::kContext) == nullptr) return;
-  p.AddWithSlots(slot::kValues, [](Variant& v) {
-    v.product = [](RowState& s) {
-      const std::int64_t n = static_cast<std::int64_t>(s.weights.size());
-      std::vector<double>& weights =
-          (*s.variant->memo)[{-1 - s.id.b, s.id.h}];  // [q_len, kv_len]; negative: not a key of ColumnLse
-      if (weights.empty()) {
-        Variant without = *s.variant;
-        without.product = [](RowState& row) { row.context.assign(1, 0), row.magnitude.assign(1, 0); };
-        without.output_row = nullptr;
-        RowState row;
-        for (std::int64_t i = 0; i < n; ++i) {
-          s.evaluator->Evaluate(without, {s.id.b, s.id.h, i}, &row);
-          weights.insert(weights.end(), row.weights.begin(), row.weights.end());
+  if (x.q_len != x.kv_len || x.q_len * x.kv_len > (std::int64_t{1} << 21)) return;
+  const auto transposed = [](bool used, bool returned) {
+    return [used, returned](Variant& v) {
+      v.product = [used, returned](RowState& s) {
+        const std::vector<double> own = s.weights, column = ColumnOfWeights(s);
+        const std::vector<char> visible = s.visible;
+        if (used) {
+          s.weights = column;
+          std::fill(s.visible.begin(), s.visible.end(), 0);
         }
-      }
-      const std::vector<double> own = s.weights;
-      const std::vector<char> visible = s.visible;
-      for (std::int64_t j = 0; j < n; ++j)
-        s.weights[static_cast<std::size_t>(j)] = weights[static_cast<std::size_t>(j * n + s.id.i)];
-      std::fill(s.visible.begin(), s.visible.end(), 0);
-      Evaluator::MultiplyByValues(s);
-      s.weights = own, s.visible = visible;
+        Evaluator::MultiplyByValues(s);
+        s.weights = returned ? column : own, s.visible = visible;
+      };
     };
-  });
+  };
+  if (c.Find(Stage::kContext) != nullptr) p.AddWithSlots(slot::kValues, transposed(true, false));
+  if (c.Find(Stage::kWeights) == nullptr) return;
+  p.AddWithSlots(slot::kValues, transposed(false, true), {{"transposed", 0, "the returned weights"}});
+  p.AddWithSlots(slot::kValues, transposed(true, true), {{"transposed", 0, "the product and the returned weights"}});
 }
 
 // ln(exp(a) + exp(b))
