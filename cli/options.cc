@@ -121,8 +121,8 @@ const Flag kFlags[] = {
      [](Options& o, const std::string&, const std::string& text) { o.html = text; }},
     {"--row", "LIST", "queries to explain", kExplain, kShowing,
      [](Options& o, const std::string& flag, const std::string& text) { o.row = ParseSelection(flag, text); }},
-    {"--observed", "F[,F…]", "the results to check: .npz, .safetensors, .npy (the context), or stage=FILE; default those in IN", kCheck, kReading,
-     [](Options& o, const std::string&, const std::string& text) { o.observed = text; }},
+    {"--observed", "F[,F…]", "the results to check: .npz, .safetensors, .npy (the context), or stage=FILE; default those in IN",
+     kCheck, kReading, [](Options& o, const std::string&, const std::string& text) { o.observed = text; }},
     {"--observed-again", "F[,F…]", "those of a second run of the same program on the same input", kCheck, kReading,
      [](Options& o, const std::string&, const std::string& text) { o.observed_again = text; }},
     {"-o", "FILE", "save results here: .npz, .safetensors or .npy", kRun | kMap, kShowing,
@@ -172,11 +172,14 @@ const Flag& FlagOf(std::string_view argument, const Command& command) {
     if (flag.name == name) elsewhere = &flag;
   }
   if (command.bit == kCheck && (name == "--path" || name == "--isa")) {
-    throw UsageError(fmt::format("{}: `regard check` computes every mistake from the definition, in double precision; leave it out, or "
-                                 "compare paths with `regard run`", name));
+    throw UsageError(
+        fmt::format("{}: `regard check` computes every mistake from the definition, in double precision; leave it out, or "
+                    "compare paths with `regard run`",
+                    name));
   }
   if (elsewhere != nullptr) {
-    throw UsageError(fmt::format("{}: not a flag of `regard {}`, but of {}; leave it out", name, command.name, CommandsWith(*elsewhere)));
+    throw UsageError(
+        fmt::format("{}: not a flag of `regard {}`, but of {}; leave it out", name, command.name, CommandsWith(*elsewhere)));
   }
   if (const ForeignFlag* foreign = FindForeignFlag(name)) {
     throw UsageError(fmt::format("{}: not a flag of regard; use {}", name, foreign->advice));
@@ -209,8 +212,8 @@ void CheckArguments(const std::vector<std::string>& arguments, const Command& co
     if (i == arguments.size() || arguments[i].empty() || word == flag.name + '=')
       throw UsageError(fmt::format("{}: needs a value; write {} {}", flag.name, flag.name, flag.value));
     if (!has_value && IsFlag(arguments[i])) {
-      throw UsageError(fmt::format("{}: needs a value, not '{}'; write {}={} if that is meant", flag.name, arguments[i], flag.name,
-                                   arguments[i]));
+      throw UsageError(fmt::format("{}: needs a value, not '{}'; write {}={} if that is meant", flag.name, arguments[i],
+                                   flag.name, arguments[i]));
     }
   }
 }

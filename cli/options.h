@@ -42,17 +42,17 @@ struct Options {
   std::optional<Path> path;  // --path; also in exec
   ExecOptions exec;          // path, isa, threads; the stop token is set by main
 
-  std::string output;             // -o
+  std::string output;                    // -o
   std::string observed, observed_again;  // --observed, --observed-again
-  std::vector<std::string> save;  // --save; empty: the command's default
+  std::vector<std::string> save;         // --save; empty: the command's default
   bool json = false;
   io::Selection batch, head, row;
-  io::Selection layers;                      // --layer of run and map
-  std::string html;                          // --html
-  int top_k = 8;                             // --top-k
+  io::Selection layers;                                   // --layer of run and map
+  std::string html;                                       // --html
+  int top_k = 8;                                          // --top-k
   std::pair<std::int64_t, std::int64_t> bins = {64, 64};  // --bins: rows, columns
-  std::optional<std::int64_t> last_queries;  // --last-queries
-  std::optional<int> dim;  // --dim: softmax along another axis; negative counts from the end
+  std::optional<std::int64_t> last_queries;               // --last-queries
+  std::optional<int> dim;                                 // --dim: softmax along another axis; negative counts from the end
 
   bool quick = false, stages = false;  // --quick, --stages
   std::string bench_case;              // --case: part of a name; empty: all

@@ -154,7 +154,8 @@ struct Outputs {
 class REGARD_API Workspace {
  public:
   Workspace() = default;
-  explicit Workspace(std::size_t bytes) : memory_(Tensor::Uninitialized(DType::kU8, {static_cast<std::int64_t>(bytes)})), size_(bytes) {}
+  explicit Workspace(std::size_t bytes)
+      : memory_(Tensor::Uninitialized(DType::kU8, {static_cast<std::int64_t>(bytes)})), size_(bytes) {}
 
   std::byte* data() noexcept { return static_cast<std::byte*>(memory_.mutable_view().mutable_data()); }
   std::size_t size() const noexcept { return size_; }
@@ -214,7 +215,7 @@ struct Stages {
 };
 
 /// All stages as f32 (f64 with Path::kReference). `exec.path` kFused means kStaged here, since fused holds no stage. Throws Error.
-REGARD_API Stages ComputeStages(const TensorView& q, const TensorView& k, const TensorView& v,
-                                const AttentionParams& params = {}, const ExecOptions& exec = {});
+REGARD_API Stages ComputeStages(const TensorView& q, const TensorView& k, const TensorView& v, const AttentionParams& params = {},
+                                const ExecOptions& exec = {});
 
 }  // namespace regard

@@ -17,10 +17,10 @@ namespace regard {
 
 /// All borrowed, float types. Biases need their matrix.
 struct Projections {
-  TensorView w_query = {};  // [num_heads · head_dim, in_dim]
-  TensorView w_key = {};    // [num_kv_heads · head_dim, in_dim]
-  TensorView w_value = {};  // [num_kv_heads · v_dim, in_dim]
-  TensorView w_out = {};    // [out_dim, num_heads · v_dim]
+  TensorView w_query = {};                                        // [num_heads · head_dim, in_dim]
+  TensorView w_key = {};                                          // [num_kv_heads · head_dim, in_dim]
+  TensorView w_value = {};                                        // [num_kv_heads · v_dim, in_dim]
+  TensorView w_out = {};                                          // [out_dim, num_heads · v_dim]
   TensorView b_query = {}, b_key = {}, b_value = {}, b_out = {};  // [out] of their matrix
   std::int64_t num_heads = 1;
   std::int64_t num_kv_heads = 0;  // 0 means num_heads

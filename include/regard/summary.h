@@ -40,7 +40,7 @@ struct SummaryOptions {
   bool row_argmax = false;       // its key, i64; ties go to the lower key; −1 for an empty row
   bool entropy = false;          // −Σ w ln w, nats, within [0, ln n] for n visible keys (ln(n+1) with a sink)
   int top_k = 0;                 // this many largest weights a query, by score: topk_index, topk_weight, topk_tail
-  bool distance = false;         // mean and standard deviation of p − j under the weights, divided by their sum; NaN where they are all 0
+  bool distance = false;         // mean and standard deviation of p − j under weights/Σ weights; NaN where all are 0
   bool first_key_share = false;  // the weight of key 0; in packed sequences of the segment's first key
   std::optional<std::int64_t> window_share = {};  // the weight of the keys with |p − j| ≤ this
 
@@ -74,7 +74,8 @@ enum class HeadKind : std::uint8_t {
   kUniform,        // entropy divided by ln n; 1 where n = 1. A head that picks one key in ten still has 0.7
   kMixed,          // none of these
 };
-REGARD_API const char* Name(HeadKind kind) noexcept;  // "previous-token", "self", "first-token", "local", "diagonal-band", "uniform", "mixed"
+/// "previous-token", "self", "first-token", "local", "diagonal-band", "uniform", "mixed".
+REGARD_API const char* Name(HeadKind kind) noexcept;
 
 struct Summary {
   Tensor context, lse;
@@ -86,7 +87,7 @@ struct Summary {
   Tensor distance_mean, distance_std, first_key_share, window_share;
   Tensor key_mass, key_mass_mean;
   Tensor key_topk_index, key_topk_weight;  // [batch, heads, kv_len, key_top_k], ties to the lower query; padded with −1 and 0
-  Tensor pooled;                           // mean over the bin's non-empty queries of the weight that falls into the key bin; NaN if none
+  Tensor pooled;  // mean over the bin's non-empty queries of the weight that falls into the key bin; NaN if none
   Tensor pooled_max;
   std::vector<HeadKind> head_kind;  // batch by heads, in C order
   Tensor head_score;                // [batch, heads]

@@ -43,20 +43,25 @@ REGARD_API float ToFloat(BF16 x) noexcept;
 REGARD_API F16 ToF16(double x) noexcept;
 REGARD_API BF16 ToBF16(double x) noexcept;
 
-REGARD_API std::size_t ItemSize(DType dtype) noexcept;            // in bytes
-REGARD_API std::string_view Name(DType dtype) noexcept;           // "f32", "bf16", "i64", "bool", …
-REGARD_API bool IsFloat(DType dtype) noexcept;                    // f64, f32, f16, bf16
-REGARD_API bool IsInteger(DType dtype) noexcept;                  // signed or unsigned; bool is not an integer
+REGARD_API std::size_t ItemSize(DType dtype) noexcept;                     // in bytes
+REGARD_API std::string_view Name(DType dtype) noexcept;                    // "f32", "bf16", "i64", "bool", …
+REGARD_API bool IsFloat(DType dtype) noexcept;                             // f64, f32, f16, bf16
+REGARD_API bool IsInteger(DType dtype) noexcept;                           // signed or unsigned; bool is not an integer
 REGARD_API bool ParseDType(std::string_view name, DType* dtype) noexcept;  // the inverse of Name; false if unknown
 
 template <typename T>
 constexpr DType DTypeOf() {
   using U = std::remove_cv_t<T>;
-  if constexpr (std::is_same_v<U, double>) return DType::kF64;
-  else if constexpr (std::is_same_v<U, float>) return DType::kF32;
-  else if constexpr (std::is_same_v<U, F16>) return DType::kF16;
-  else if constexpr (std::is_same_v<U, BF16>) return DType::kBF16;
-  else if constexpr (std::is_same_v<U, bool>) return DType::kBool;
+  if constexpr (std::is_same_v<U, double>)
+    return DType::kF64;
+  else if constexpr (std::is_same_v<U, float>)
+    return DType::kF32;
+  else if constexpr (std::is_same_v<U, F16>)
+    return DType::kF16;
+  else if constexpr (std::is_same_v<U, BF16>)
+    return DType::kBF16;
+  else if constexpr (std::is_same_v<U, bool>)
+    return DType::kBool;
   else {
     static_assert(std::is_integral_v<U>, "regard has no element type for this C++ type");
     constexpr int kLog2 = sizeof(U) == 8 ? 0 : sizeof(U) == 4 ? 1 : sizeof(U) == 2 ? 2 : 3;
@@ -153,8 +158,7 @@ class REGARD_API MutableTensorView : public TensorView {
  public:
   MutableTensorView() = default;
   MutableTensorView(void* data, DType dtype, const Dims& shape) : TensorView(data, dtype, shape) {}
-  MutableTensorView(void* data, DType dtype, const Dims& shape, const Dims& strides)
-      : TensorView(data, dtype, shape, strides) {}
+  MutableTensorView(void* data, DType dtype, const Dims& shape, const Dims& strides) : TensorView(data, dtype, shape, strides) {}
 
   void* mutable_data() const noexcept { return const_cast<void*>(data_); }
   template <typename T>

@@ -16,23 +16,32 @@ DType StageType(Path path) { return path == Path::kReference ? DType::kF64 : DTy
 
 }  // namespace
 
-AttentionResult Attention(const TensorView& q, const TensorView& k, const TensorView& v, const AttentionParams& params, const ExecOptions& exec) {
+AttentionResult Attention(const TensorView& q, const TensorView& k, const TensorView& v, const AttentionParams& params,
+                          const ExecOptions& exec) {
   const Plan plan(PlanShape::Of(q, k, v), params, exec);
   AttentionResult result{Tensor::Uninitialized(v.dtype(), ResultShape(q, v.dim(-1))),
                          Tensor::Uninitialized(StageType(exec.path), ResultShape(q, -1))};
   Workspace workspace = plan.MakeWorkspace();
-  plan.Run({q, k, v}, {.context = result.context.mutable_view(), .lse = result.lse.mutable_view(), .empty_rows = &result.empty_rows}, workspace)
+  plan.Run({q, k, v},
+           {.context = result.context.mutable_view(), .lse = result.lse.mutable_view(), .empty_rows = &result.empty_rows},
+           workspace)
       .ThrowIfFailed();
   return result;
 }
 
-Stages ComputeStages(const TensorView& q, const TensorView& k, const TensorView& v, const AttentionParams& params, const ExecOptions& exec) {
+Stages ComputeStages(const TensorView& q, const TensorView& k, const TensorView& v, const AttentionParams& params,
+                     const ExecOptions& exec) {
   ExecOptions staged = exec;
   if (staged.path == Path::kFused) staged.path = Path::kStaged;
   const Plan plan(PlanShape::Of(q, k, v), params, staged);
   const DType type = StageType(staged.path);
   const auto stage = [&] { return Tensor::Uninitialized(type, ResultShape(q, k.dim(-2))); };
-  Stages s{stage(), stage(), stage(), stage(), Tensor::Uninitialized(type, ResultShape(q, v.dim(-1))), Tensor::Uninitialized(type, ResultShape(q, -1))};
+  Stages s{stage(),
+           stage(),
+           stage(),
+           stage(),
+           Tensor::Uninitialized(type, ResultShape(q, v.dim(-1))),
+           Tensor::Uninitialized(type, ResultShape(q, -1))};
   Workspace workspace = plan.MakeWorkspace();
   plan.Run({q, k, v},
            {.context = s.context.mutable_view(),

@@ -46,18 +46,20 @@ struct RowBlocks {
 
 // Where everything lies in the workspace; see ScratchLayout.
 struct FusedLayout {
-  KernelInputsLayout inputs;                                 // shared, written before the tasks start
-  std::size_t state_ref, state_sum, state_acc, state_saw;    // decode: [batch, kv_heads, splits, kMinPrefillRows]
-  std::size_t rows, row_context, row_lse, kernel;            // per thread
-  std::int64_t kernel_bytes = 0;                             // of one thread
+  KernelInputsLayout inputs;                               // shared, written before the tasks start
+  std::size_t state_ref, state_sum, state_acc, state_saw;  // decode: [batch, kv_heads, splits, kMinPrefillRows]
+  std::size_t rows, row_context, row_lse, kernel;          // per thread
+  std::int64_t kernel_bytes = 0;                           // of one thread
 
-  FusedLayout(const PlanShape& s, std::int64_t bias_count, const KernelTable& kernels, int threads, std::int64_t tracked_top_k, ScratchLayout& layout)
+  FusedLayout(const PlanShape& s, std::int64_t bias_count, const KernelTable& kernels, int threads, std::int64_t tracked_top_k,
+              ScratchLayout& layout)
       : inputs(s, bias_count, layout) {
     const std::int64_t group_size = s.heads / s.kv_heads;
     // A run may be shorter than the capacity, so the decode kernel needs room whenever one query a head would use it.
     const bool may_decode = s.q_len > 0 && !UsesPrefill(1, group_size);
-    const std::int64_t states =
-        may_decode ? SaturatingProduct(s.batch, s.kv_heads, CeilDiv(s.kv_len, kKeysPerSplit), std::min(kMinPrefillRows, SaturatingProduct(s.q_len, group_size))) : 0;
+    const std::int64_t states = may_decode ? SaturatingProduct(s.batch, s.kv_heads, CeilDiv(s.kv_len, kKeysPerSplit),
+                                                               std::min(kMinPrefillRows, SaturatingProduct(s.q_len, group_size)))
+                                           : 0;
     state_ref = layout.Add<float>(states);
     state_sum = layout.Add<float>(states);
     state_acc = layout.Add<float>(SaturatingProduct(states, s.v_dim));
@@ -66,9 +68,11 @@ struct FusedLayout {
     rows = layout.Add<QueryRow>(SaturatingProduct(threads, rows_per_thread));
     row_context = layout.Add<float>(SaturatingProduct(threads, rows_per_thread, s.v_dim));
     row_lse = layout.Add<float>(SaturatingProduct(threads, rows_per_thread));
-    kernel_bytes = static_cast<std::int64_t>(std::max(kernels.prefill_scratch_bytes(s.head_dim, s.v_dim), kernels.decode_scratch_bytes(s.head_dim, s.v_dim)));
+    kernel_bytes = static_cast<std::int64_t>(
+        std::max(kernels.prefill_scratch_bytes(s.head_dim, s.v_dim), kernels.decode_scratch_bytes(s.head_dim, s.v_dim)));
     if (tracked_top_k >= 0) {
-      kernel_bytes = std::max(kernel_bytes, static_cast<std::int64_t>(kernels.tracked_scratch_bytes(s.kv_len, s.head_dim, s.v_dim, tracked_top_k)));
+      kernel_bytes = std::max(
+          kernel_bytes, static_cast<std::int64_t>(kernels.tracked_scratch_bytes(s.kv_len, s.head_dim, s.v_dim, tracked_top_k)));
     }
     kernel_bytes = CeilDiv(kernel_bytes, ScratchLayout::kAlignment) * static_cast<std::int64_t>(ScratchLayout::kAlignment);
     kernel = layout.Add<std::byte>(SaturatingProduct(threads, kernel_bytes));
@@ -78,9 +82,16 @@ struct FusedLayout {
 // One run with everything its tasks need at hand.
 class FusedRun {
  public:
-  FusedRun(const KernelInputs& inputs, const KernelTable& kernels, const ExecOptions& exec, int threads, const FusedLayout& layout, std::byte* workspace,
-           Results* results)
-      : p_(inputs.problem()), inputs_(inputs), kernels_(kernels), exec_(exec), threads_(threads), results_(*results), layout_(layout), workspace_(workspace) {}
+  FusedRun(const KernelInputs& inputs, const KernelTable& kernels, const ExecOptions& exec, int threads,
+           const FusedLayout& layout, std::byte* workspace, Results* results)
+      : p_(inputs.problem()),
+        inputs_(inputs),
+        kernels_(kernels),
+        exec_(exec),
+        threads_(threads),
+        results_(*results),
+        layout_(layout),
+        workspace_(workspace) {}
 
   void Run(const FusedPart& part) {
     if (p_.batch == 0 || p_.q_len == 0) return;
@@ -97,15 +108,19 @@ class FusedRun {
   T* At(std::size_t offset) const {
     return reinterpret_cast<T*>(workspace_ + offset);
   }
-  void* KernelScratch(int thread) const { return workspace_ + layout_.kernel + static_cast<std::size_t>(thread * layout_.kernel_bytes); }
+  void* KernelScratch(int thread) const {
+    return workspace_ + layout_.kernel + static_cast<std::size_t>(thread * layout_.kernel_bytes);
+  }
 
   // The kernels write f32 rows; results of another type or stride go through a row of scratch.
   bool WritesContextInPlace() const {
-    return results_.context.data != nullptr && results_.context.dtype == DType::kF32 && (results_.context.stride[3] == 1 || p_.v_dim == 1);
+    return results_.context.data != nullptr && results_.context.dtype == DType::kF32 &&
+           (results_.context.stride[3] == 1 || p_.v_dim == 1);
   }
   bool WritesLseInPlace() const { return results_.lse.data != nullptr && results_.lse.dtype == DType::kF32; }
   void Aim(QueryRow* row, std::int64_t b, std::int64_t h, std::int64_t i, float* context, float* lse) const {
-    row->context = WritesContextInPlace() ? static_cast<float*>(results_.context.data) + results_.context.Offset(b, h, i, 0) : context;
+    row->context =
+        WritesContextInPlace() ? static_cast<float*>(results_.context.data) + results_.context.Offset(b, h, i, 0) : context;
     row->lse = WritesLseInPlace() ? static_cast<float*>(results_.lse.data) + results_.lse.Offset(b, h, i, 0) : lse;
   }
   void Store(const QueryRow& row, std::int64_t b, std::int64_t h, std::int64_t i) const {
@@ -180,8 +195,9 @@ class FusedRun {
       QueryRow rows[kMinPrefillRows];
       for (std::int64_t r = 0; r < num_rows; ++r) rows[r] = inputs_.Row(b, kv_head * p_.group_size + r / p_.q_len, r % p_.q_len);
       const std::int64_t state = task * num_rows;
-      kernels_.decode(inputs_.Head(b, kv_head), inputs_.options(), rows, num_rows, split * kKeysPerSplit, std::min(p_.kv_len, (split + 1) * kKeysPerSplit), refs + state,
-                      sums + state, accs + state * p_.v_dim, p_.v_dim, saws + state, KernelScratch(thread));
+      kernels_.decode(inputs_.Head(b, kv_head), inputs_.options(), rows, num_rows, split * kKeysPerSplit,
+                      std::min(p_.kv_len, (split + 1) * kKeysPerSplit), refs + state, sums + state, accs + state * p_.v_dim,
+                      p_.v_dim, saws + state, KernelScratch(thread));
       control.TaskDone();
     });
     if (control.ShouldStop()) return;
@@ -189,7 +205,8 @@ class FusedRun {
     ParallelFor(threads_, kv_streams, [&](std::int64_t stream, int thread) {
       for (std::int64_t r = 0; r < num_rows; ++r) {
         const std::int64_t h = stream % p_.kv_heads * p_.group_size + r / p_.q_len;
-        AttentionState whole{-kInfinity, 0, At<float>(layout_.row_context) + thread * std::min(kRowsPerTask, num_rows) * p_.v_dim};
+        AttentionState whole{-kInfinity, 0,
+                             At<float>(layout_.row_context) + thread * std::min(kRowsPerTask, num_rows) * p_.v_dim};
         std::fill_n(whole.acc, p_.v_dim, 0.0f);
         bool saw = false;
         for (std::int64_t split = 0; split < splits; ++split) {
@@ -208,10 +225,12 @@ class FusedRun {
     Finished finished = Finish(state, inputs_.Sink(h));
     if (results_.context.data != nullptr) {
       for (std::int64_t d = 0; d < p_.v_dim; ++d) {
-        StoreDouble(results_.context.data, results_.context.dtype, results_.context.Offset(b, h, i, d), state.acc[d] * finished.factor);
+        StoreDouble(results_.context.data, results_.context.dtype, results_.context.Offset(b, h, i, d),
+                    state.acc[d] * finished.factor);
       }
     }
-    if (results_.lse.data != nullptr) StoreDouble(results_.lse.data, results_.lse.dtype, results_.lse.Offset(b, h, i, 0), finished.lse);
+    if (results_.lse.data != nullptr)
+      StoreDouble(results_.lse.data, results_.lse.dtype, results_.lse.Offset(b, h, i, 0), finished.lse);
   }
 
   const Problem& p_;
@@ -235,7 +254,8 @@ std::string KernelChoice(std::int64_t q_len, std::int64_t group_size) {
          (prefill ? " ≥ " : " < ") + std::to_string(kMinPrefillRows) + ")";
 }
 
-std::size_t FusedWorkspaceBytes(const PlanShape& capacity, const AttentionParams& params, const KernelTable& kernels, int threads) {
+std::size_t FusedWorkspaceBytes(const PlanShape& capacity, const AttentionParams& params, const KernelTable& kernels,
+                                int threads) {
   return FusedWorkspaceBytes(capacity, params, kernels, threads, -1);
 }
 

@@ -12,7 +12,8 @@
 
 namespace regard::internal {
 
-std::size_t FusedWorkspaceBytes(const PlanShape& capacity, const AttentionParams& params, const KernelTable& kernels, int threads);
+std::size_t FusedWorkspaceBytes(const PlanShape& capacity, const AttentionParams& params, const KernelTable& kernels,
+                                int threads);
 
 /// Fills context, lse and empty_rows. `threads` is resolved.
 void RunFused(const Problem& problem, const KernelTable& kernels, const ExecOptions& exec, int threads, std::byte* workspace,

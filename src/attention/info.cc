@@ -28,7 +28,8 @@ std::string BlasDescription() {
   // OpenBLAS tells its version and core when asked; found at run time, since any CBLAS may be loaded.
   if (auto* config = reinterpret_cast<char* (*)()>(dlsym(RTLD_DEFAULT, "openblas_get_config"))) return config();
   Dl_info info;
-  return dladdr(reinterpret_cast<const void*>(&cblas_sgemm), &info) != 0 && info.dli_fname != nullptr ? info.dli_fname : "unknown";
+  return dladdr(reinterpret_cast<const void*>(&cblas_sgemm), &info) != 0 && info.dli_fname != nullptr ? info.dli_fname
+                                                                                                      : "unknown";
 }
 
 int DefaultThreads() noexcept { return internal::ResolveThreads(0); }

@@ -19,7 +19,7 @@ struct Plan::Impl {
   ExecOptions exec;
   float scale = 1;
   int threads = 1;
-  const KernelTable* kernels = nullptr;  // fused only
+  const KernelTable* kernels = nullptr;  // not of the reference path, which has none
   std::size_t workspace_bytes = 0;
 };
 
@@ -35,7 +35,8 @@ std::string SupportedTargets() {
 
 const KernelTable& ResolveKernels(const std::string& isa) {
   const KernelTable* kernels = internal::FindKernels(isa);
-  if (kernels == nullptr) throw Error(ErrorCode::kUnsupported, "isa: \"" + isa + "\" does not run here; use one of " + SupportedTargets());
+  if (kernels == nullptr)
+    throw Error(ErrorCode::kUnsupported, "isa: \"" + isa + "\" does not run here; use one of " + SupportedTargets());
   return *kernels;
 }
 
@@ -45,9 +46,12 @@ bool WantsStages(const Outputs& outputs) { return outputs.scores || outputs.capp
 
 const char* Name(Path path) noexcept {
   switch (path) {
-    case Path::kFused: return "fused";
-    case Path::kStaged: return "staged";
-    case Path::kReference: return "reference";
+    case Path::kFused:
+      return "fused";
+    case Path::kStaged:
+      return "staged";
+    case Path::kReference:
+      return "reference";
   }
   return "unknown";
 }
@@ -61,9 +65,20 @@ PlanShape PlanShape::Of(const TensorView& q, const TensorView& k, const TensorVi
   check("q", q);
   check("k", k);
   check("v", v);
-  const auto dim = [](const TensorView& view, int axis) { return view.rank() == 4 ? view.dim(axis) : axis < 2 ? 1 : view.dim(axis - 2); };
+  const auto dim = [](const TensorView& view, int axis) {
+    return view.rank() == 4 ? view.dim(axis) : axis < 2 ? 1 : view.dim(axis - 2);
+  };
   const auto strided = [](const TensorView& view) { return view.dim(-1) > 1 && view.stride(-1) != 1; };
-  return {dim(q, 0), dim(q, 1), dim(k, 1), dim(q, 2), dim(k, 2), dim(q, 3), dim(v, 3), q.dtype(), k.dtype(), v.dtype(),
+  return {dim(q, 0),
+          dim(q, 1),
+          dim(k, 1),
+          dim(q, 2),
+          dim(k, 2),
+          dim(q, 3),
+          dim(v, 3),
+          q.dtype(),
+          k.dtype(),
+          v.dtype(),
           strided(q) || strided(k) || strided(v)};
 }
 
@@ -71,13 +86,18 @@ Plan::Plan(const PlanShape& shape, const AttentionParams& params, const ExecOpti
   internal::CheckPlan(shape, params, exec).ThrowIfFailed();
   auto impl = std::make_shared<Impl>();
   *impl = {shape, params, exec, internal::ResolveScale(shape, params), internal::ResolveThreads(exec.threads)};
+  const KernelTable& kernels = ResolveKernels(exec.isa);  // a name that does not run here is an error on every path
+  if (exec.path != Path::kReference) impl->kernels = &kernels;
   switch (exec.path) {
     case Path::kFused:
-      impl->kernels = &ResolveKernels(exec.isa);
       impl->workspace_bytes = internal::FusedWorkspaceBytes(shape, params, *impl->kernels, impl->threads);
       break;
-    case Path::kStaged: impl->workspace_bytes = internal::StagedWorkspaceBytes(shape, params, impl->threads); break;
-    case Path::kReference: impl->workspace_bytes = internal::ReferenceWorkspaceBytes(shape, impl->threads); break;
+    case Path::kStaged:
+      impl->workspace_bytes = internal::StagedWorkspaceBytes(shape, params, impl->threads);
+      break;
+    case Path::kReference:
+      impl->workspace_bytes = internal::ReferenceWorkspaceBytes(shape, impl->threads);
+      break;
   }
   impl_ = std::move(impl);
 }
@@ -94,9 +114,10 @@ int Plan::threads() const noexcept { return impl_->threads; }
 std::string Plan::Description() const {
   const PlanShape& s = impl_->shape;
   std::string text = Name(impl_->exec.path);
-  if (impl_->kernels != nullptr) text += std::string(", ") + impl_->kernels->target;
+  const bool fused = impl_->exec.path == Path::kFused;
+  if (fused) text += std::string(", ") + impl_->kernels->target;
   text += ", " + std::to_string(impl_->threads) + (impl_->threads == 1 ? " thread" : " threads");
-  if (impl_->kernels != nullptr) text += ", " + internal::KernelChoice(s.q_len, s.heads / s.kv_heads);
+  if (fused) text += ", " + internal::KernelChoice(s.q_len, s.heads / s.kv_heads);
   const bool converts = s.q_dtype != DType::kF32 || s.k_dtype != DType::kF32 || s.v_dtype != DType::kF32;
   if (impl_->exec.path != Path::kReference && (converts || s.strided_dim)) {
     text += std::string(", copies ") + (converts ? "operands that are not f32" : "operands without unit stride along dim");
@@ -107,22 +128,31 @@ std::string Plan::Description() const {
 Status Plan::Run(const Inputs& inputs, const Outputs& outputs, Workspace& workspace) const noexcept {
   const Impl& plan = *impl_;
   if (workspace.size() < plan.workspace_bytes) {
-    return Status::Failure(ErrorCode::kInvalidArgument, "workspace: %zu bytes, but this plan needs %zu; use MakeWorkspace", workspace.size(),
-                           plan.workspace_bytes);
+    return Status::Failure(ErrorCode::kInvalidArgument, "workspace: %zu bytes, but this plan needs %zu; use MakeWorkspace",
+                           workspace.size(), plan.workspace_bytes);
   }
   if (plan.exec.path == Path::kFused && WantsStages(outputs)) {
     return Status::Failure(ErrorCode::kUnsupported,
-                           "outputs: the fused path holds no scores or weights; use path staged or reference, ComputeStages, or leave the stages out");
+                           "outputs: the fused path holds no scores or weights; use path staged or reference, ComputeStages, or "
+                           "leave the stages out");
   }
   internal::Problem problem;
   internal::Results results;
-  if (Status status = internal::Bind(plan.shape, plan.params, plan.scale, inputs, outputs, &problem, &results); !status.ok()) return status;
+  if (Status status = internal::Bind(plan.shape, plan.params, plan.scale, inputs, outputs, &problem, &results); !status.ok())
+    return status;
   switch (plan.exec.path) {
-    case Path::kFused: internal::RunFused(problem, *plan.kernels, plan.exec, plan.threads, workspace.data(), &results); break;
-    case Path::kStaged: internal::RunStaged(problem, plan.exec, plan.threads, workspace.data(), &results); break;
-    case Path::kReference: internal::RunReference(problem, plan.exec, plan.threads, workspace.data(), &results); break;
+    case Path::kFused:
+      internal::RunFused(problem, *plan.kernels, plan.exec, plan.threads, workspace.data(), &results);
+      break;
+    case Path::kStaged:
+      internal::RunStaged(problem, *plan.kernels, plan.exec, plan.threads, workspace.data(), &results);
+      break;
+    case Path::kReference:
+      internal::RunReference(problem, plan.exec, plan.threads, workspace.data(), &results);
+      break;
   }
-  if (plan.exec.stop_token.stop_requested()) return Status::Failure(ErrorCode::kCancelled, "stopped on request; outputs are unspecified");
+  if (plan.exec.stop_token.stop_requested())
+    return Status::Failure(ErrorCode::kCancelled, "stopped on request; outputs are unspecified");
   if (outputs.empty_rows != nullptr) *outputs.empty_rows = results.empty_rows;
   return {};
 }

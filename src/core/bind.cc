@@ -43,8 +43,8 @@ Status BindOperand(const char* name, const TensorView& view, DType dtype, bool s
                            DTypeText(view.dtype()));
   }
   if (view.dtype() != dtype) {
-    return Status::Failure(kInvalidArgument, "%s: element type %s, but the plan was made for %s; make a plan with %s_dtype = %s", name,
-                           DTypeText(view.dtype()), DTypeText(dtype), name, DTypeText(view.dtype()));
+    return Status::Failure(kInvalidArgument, "%s: element type %s, but the plan was made for %s; make a plan with %s_dtype = %s",
+                           name, DTypeText(view.dtype()), DTypeText(dtype), name, DTypeText(view.dtype()));
   }
   const int missing = 4 - view.rank();
   *out = {view.data(), view.dtype(), {}};
@@ -53,27 +53,29 @@ Status BindOperand(const char* name, const TensorView& view, DType dtype, bool s
     out->stride[axis] = axis < missing ? 0 : view.strides()[axis - missing];
   }
   if (out->stride[3] != 1 && dims[3] > 1 && !strided_dim) {
-    return Status::Failure(kInvalidArgument, "%s: stride %" PRId64 " along dim, but the plan expects 1; make a plan with strided_dim = true",
-                           name, out->stride[3]);
+    return Status::Failure(kInvalidArgument,
+                           "%s: stride %" PRId64 " along dim, but the plan expects 1; make a plan with strided_dim = true", name,
+                           out->stride[3]);
   }
   return {};
 }
 
 Status Expect(const char* name, const char* axis, std::int64_t value, std::int64_t expected, const char* expected_name) {
   if (value == expected) return {};
-  return Status::Failure(kShapeMismatch, "%s: %s=%" PRId64 ", expected %s=%" PRId64 "; check the axis order", name, axis, value, expected_name,
-                         expected);
+  return Status::Failure(kShapeMismatch, "%s: %s=%" PRId64 ", expected %s=%" PRId64 "; check the axis order", name, axis, value,
+                         expected_name, expected);
 }
 
 Status ExpectAtMost(const char* name, const char* axis, std::int64_t value, std::int64_t capacity) {
   if (value <= capacity) return {};
-  return Status::Failure(kShapeMismatch, "%s: %s=%" PRId64 " exceeds the plan's %" PRId64 "; make a plan with a larger %s", name, axis, value,
-                         capacity, axis);
+  return Status::Failure(kShapeMismatch, "%s: %s=%" PRId64 " exceeds the plan's %" PRId64 "; make a plan with a larger %s", name,
+                         axis, value, capacity, axis);
 }
 
 Status BindQkv(const PlanShape& capacity, const Inputs& in, Problem* p) {
   if (in.q && in.k && in.v && (in.q.rank() != in.k.rank() || in.q.rank() != in.v.rank())) {
-    return Status::Failure(kShapeMismatch, "q, k, v: %d, %d and %d axes; give all three alike", in.q.rank(), in.k.rank(), in.v.rank());
+    return Status::Failure(kShapeMismatch, "q, k, v: %d, %d and %d axes; give all three alike", in.q.rank(), in.k.rank(),
+                           in.v.rank());
   }
   std::int64_t q[4], k[4], v[4];
   Status s;
@@ -111,8 +113,8 @@ Status Choose(const char* name, const TensorView& own, const TensorView& planned
     return Status::Failure(kInvalidArgument, "%s: given to the run but not to the plan; put it into the plan's params", name);
   }
   if (own && own.dtype() != planned.dtype()) {
-    return Status::Failure(kInvalidArgument, "%s: element type %s, but the plan was made with %s; keep one type", name, DTypeText(own.dtype()),
-                           DTypeText(planned.dtype()));
+    return Status::Failure(kInvalidArgument, "%s: element type %s, but the plan was made with %s; keep one type", name,
+                           DTypeText(own.dtype()), DTypeText(planned.dtype()));
   }
   *chosen = own ? own : planned;
   return {};
@@ -130,14 +132,16 @@ Status BindBroadcast(const char* name, const TensorView& view, const TensorView&
     out->stride[axis] = dim == 1 ? 0 : view.strides()[axis - missing];
     const int planned_axis = axis - (4 - planned.rank());
     if (fits && dim != 1 && (planned_axis < 0 || (planned.shape()[planned_axis] == 1 && full[axis] != 1))) {
-      return Status::Failure(kShapeMismatch, "%s: shape %s is longer than the plan's %s on axis %d; make a plan with the full shape", name,
+      return Status::Failure(kShapeMismatch,
+                             "%s: shape %s is longer than the plan's %s on axis %d; make a plan with the full shape", name,
                              ShapeText(view.shape()).text, ShapeText(planned.shape()).text, axis);
     }
   }
   if (!fits) {
-    return Status::Failure(kShapeMismatch,
-                           "%s: shape %s does not broadcast to [batch, heads, q_len, kv_len] = %s; right-align it, with 1 where it repeats", name,
-                           ShapeText(view.shape()).text, ShapeText({p.batch, p.heads, p.q_len, p.kv_len}).text);
+    return Status::Failure(
+        kShapeMismatch,
+        "%s: shape %s does not broadcast to [batch, heads, q_len, kv_len] = %s; right-align it, with 1 where it repeats", name,
+        ShapeText(view.shape()).text, ShapeText({p.batch, p.heads, p.q_len, p.kv_len}).text);
   }
   return {};
 }
@@ -173,10 +177,11 @@ Status BindIndex(const char* name, const TensorView& view, std::int64_t batch, s
   }
   if (fits) return {};
   if (per_batch) {
-    return Status::Failure(kShapeMismatch, "%s: shape %s; give [batch] = [%" PRId64 "]", name, ShapeText(view.shape()).text, batch);
+    return Status::Failure(kShapeMismatch, "%s: shape %s; give [batch] = [%" PRId64 "]", name, ShapeText(view.shape()).text,
+                           batch);
   }
-  return Status::Failure(kShapeMismatch, "%s: shape %s; give [batch, tokens] = %" PRId64 "×%" PRId64, name, ShapeText(view.shape()).text, batch,
-                         length);
+  return Status::Failure(kShapeMismatch, "%s: shape %s; give [batch, tokens] = %" PRId64 "×%" PRId64, name,
+                         ShapeText(view.shape()).text, batch, length);
 }
 
 Status BindLengths(const AttentionParams& params, const Inputs& in, Problem* p) {
@@ -188,8 +193,10 @@ Status BindLengths(const AttentionParams& params, const Inputs& in, Problem* p) 
     for (std::int64_t b = 0; b < p->batch; ++b) {
       const std::int64_t length = p->KvLen(b);
       if (length < 0 || length > p->kv_len) {
-        return Status::Failure(kInvalidArgument, "kv_lens: kv_lens[%" PRId64 "]=%" PRId64 " is outside 0…kv_len=%" PRId64 "; give the number of valid keys", b,
-                               length, p->kv_len);
+        return Status::Failure(kInvalidArgument,
+                               "kv_lens: kv_lens[%" PRId64 "]=%" PRId64 " is outside 0…kv_len=%" PRId64
+                               "; give the number of valid keys",
+                               b, length, p->kv_len);
       }
     }
   }
@@ -199,10 +206,11 @@ Status BindLengths(const AttentionParams& params, const Inputs& in, Problem* p) 
   p->q_offset_from_kv_lens = kv_lens && !offset.is_stated();
   for (std::int64_t b = 0; b < (p->q_offset.data != nullptr ? p->batch : 1); ++b) {
     if (p->batch > 0 && (p->QOffset(b) < -kMaxOffset || p->QOffset(b) > kMaxOffset)) {
-      return Status::Failure(kInvalidArgument, "q_offset: %" PRId64 " is beyond ±2^60; give the number of keys before query 0", p->QOffset(b));
+      return Status::Failure(kInvalidArgument, "q_offset: %" PRId64 " is beyond ±2^60; give the number of keys before query 0",
+                             p->QOffset(b));
     }
   }
-  const char* positional = p->causal                             ? "causal"
+  const char* positional = p->causal                           ? "causal"
                            : p->window_left || p->window_right ? "a window"
                            : params.alibi_slopes               ? "alibi_slopes"
                                                                : nullptr;
@@ -227,7 +235,9 @@ Status CheckRuns(const char* name, const View4& segments, std::int64_t batch, st
     for (std::int64_t i = 0; i < length; ++i) {
       const std::int64_t n = number(i);
       if (n < -1) {
-        return Status::Failure(kInvalidArgument, "%s: number %" PRId64 " at [%" PRId64 ", %" PRId64 "]; use 0 or more, −1 for padding", name, n, b, i);
+        return Status::Failure(kInvalidArgument,
+                               "%s: number %" PRId64 " at [%" PRId64 ", %" PRId64 "]; use 0 or more, −1 for padding", name, n, b,
+                               i);
       }
       if (n == -1 || (i > 0 && n == number(i - 1))) continue;
       ascending = ascending && n > largest;
@@ -238,8 +248,8 @@ Status CheckRuns(const char* name, const View4& segments, std::int64_t batch, st
       for (std::int64_t j = 0; j < i; ++j) {
         if (number(j) == number(i)) {
           return Status::Failure(kInvalidArgument,
-                                 "%s: number %" PRId64 " at token %" PRId64 " continues after a gap (first at token %" PRId64 ", sequence %" PRId64
-                                 "); number each contiguous run differently",
+                                 "%s: number %" PRId64 " at token %" PRId64 " continues after a gap (first at token %" PRId64
+                                 ", sequence %" PRId64 "); number each contiguous run differently",
                                  name, number(i), i, j, b);
         }
       }
@@ -268,7 +278,8 @@ Status BindSegments(const AttentionParams& params, const Inputs& in, Problem* p)
 
 Status BindPerHead(const char* name, const TensorView& view, std::int64_t heads, bool minus_infinity, View4* out) {
   if (view.rank() != 1 || view.shape()[0] != heads) {
-    return Status::Failure(kShapeMismatch, "%s: shape %s; give [heads] = [%" PRId64 "]", name, ShapeText(view.shape()).text, heads);
+    return Status::Failure(kShapeMismatch, "%s: shape %s; give [heads] = [%" PRId64 "]", name, ShapeText(view.shape()).text,
+                           heads);
   }
   *out = {view.data(), view.dtype(), {0, view.strides()[0], 0, 0}};
   for (std::int64_t h = 0; h < heads; ++h) {
@@ -295,7 +306,8 @@ Status BindHeadTensors(const AttentionParams& params, const Inputs& in, Problem*
 // -------------------------------------------------------------------------------------------------------------- outputs
 
 // full: the four rank-4 dimensions; an output has the first two only when q has rank 4, and the last only when has_last.
-Status BindOutput(const char* name, const MutableTensorView& view, int q_rank, const std::int64_t full[4], bool has_last, MutableView4* out) {
+Status BindOutput(const char* name, const MutableTensorView& view, int q_rank, const std::int64_t full[4], bool has_last,
+                  MutableView4* out) {
   if (!view) return {};
   Dims expected;
   for (int axis = 4 - q_rank; axis < (has_last ? 4 : 3); ++axis) expected.push_back(full[axis]);
@@ -324,7 +336,8 @@ Status BindOutputs(const Outputs& outputs, int q_rank, const Problem& p, Results
 
 Status CheckWindow(const char* name, const std::optional<std::int64_t>& window) {
   if (!window || *window >= 0) return {};
-  return Status::Failure(kInvalidArgument, "%s: %" PRId64 " is negative; give 0 or more, or leave it out for unlimited", name, *window);
+  return Status::Failure(kInvalidArgument, "%s: %" PRId64 " is negative; give 0 or more, or leave it out for unlimited", name,
+                         *window);
 }
 
 Status CheckFloatTensor(const char* name, const TensorView& view, const char* hint) {
@@ -339,7 +352,8 @@ float ResolveScale(const PlanShape& shape, const AttentionParams& params) noexce
 }
 
 Status CheckPlan(const PlanShape& shape, const AttentionParams& params, const ExecOptions& exec) noexcept {
-  const std::pair<const char*, std::int64_t> lengths[] = {{"batch", shape.batch}, {"q_len", shape.q_len}, {"kv_len", shape.kv_len}};
+  const std::pair<const char*, std::int64_t> lengths[] = {
+      {"batch", shape.batch}, {"q_len", shape.q_len}, {"kv_len", shape.kv_len}};
   for (const auto& [name, value] : lengths) {
     if (value < 0) return Status::Failure(kInvalidArgument, "%s: %" PRId64 " is negative; give 0 or more", name, value);
   }
@@ -349,20 +363,25 @@ Status CheckPlan(const PlanShape& shape, const AttentionParams& params, const Ex
     if (value < 1) return Status::Failure(kInvalidArgument, "%s: %" PRId64 " is not positive; give 1 or more", name, value);
   }
   if (shape.heads % shape.kv_heads != 0) {
-    return Status::Failure(kShapeMismatch, "k: kv_heads=%" PRId64 " does not divide heads=%" PRId64 "; give a divisor, such as 1 or %" PRId64,
+    return Status::Failure(kShapeMismatch,
+                           "k: kv_heads=%" PRId64 " does not divide heads=%" PRId64 "; give a divisor, such as 1 or %" PRId64,
                            shape.kv_heads, shape.heads, shape.heads);
   }
   const float scale = ResolveScale(shape, params);
   if (scale == 0 || !std::isfinite(scale)) {
-    return Status::Failure(kInvalidArgument, "scale: %g; give a finite number other than 0, or leave it out for 1/sqrt(head_dim)", static_cast<double>(scale));
+    return Status::Failure(kInvalidArgument, "scale: %g; give a finite number other than 0, or leave it out for 1/sqrt(head_dim)",
+                           static_cast<double>(scale));
   }
   if (!(params.soft_cap >= 0) || !std::isfinite(params.soft_cap)) {
-    return Status::Failure(kInvalidArgument, "soft_cap: %g; give a positive number, or 0 for none", static_cast<double>(params.soft_cap));
+    return Status::Failure(kInvalidArgument, "soft_cap: %g; give a positive number, or 0 for none",
+                           static_cast<double>(params.soft_cap));
   }
-  if (exec.threads < 0) return Status::Failure(kInvalidArgument, "threads: %d is negative; give 1 or more, or 0 for all", exec.threads);
+  if (exec.threads < 0)
+    return Status::Failure(kInvalidArgument, "threads: %d is negative; give 1 or more, or 0 for all", exec.threads);
   if (params.mask && params.mask.dtype() != DType::kBool) {
-    return Status::Failure(kInvalidArgument, "mask: element type %s, expected bool (true = may attend); %s", DTypeText(params.mask.dtype()),
-                           IsFloat(params.mask.dtype()) ? "pass an additive mask as bias" : "convert it, minding which value means attend");
+    return Status::Failure(
+        kInvalidArgument, "mask: element type %s, expected bool (true = may attend); %s", DTypeText(params.mask.dtype()),
+        IsFloat(params.mask.dtype()) ? "pass an additive mask as bias" : "convert it, minding which value means attend");
   }
   Status s;
   if (!(s = CheckWindow("window_left", params.window_left)).ok()) return s;
@@ -372,8 +391,8 @@ Status CheckPlan(const PlanShape& shape, const AttentionParams& params, const Ex
   return CheckFloatTensor("sinks", params.sinks, "convert it to f32");
 }
 
-Status Bind(const PlanShape& capacity, const AttentionParams& params, float scale, const Inputs& inputs, const Outputs& outputs, Problem* p,
-            Results* results) noexcept {
+Status Bind(const PlanShape& capacity, const AttentionParams& params, float scale, const Inputs& inputs, const Outputs& outputs,
+            Problem* p, Results* results) noexcept {
   *p = Problem{};
   *results = Results{};
   p->scale = scale;

@@ -38,12 +38,21 @@ void CopyRun(const T* from, std::int64_t from_stride, T* to, std::int64_t to_str
   for (std::int64_t i = 0; i < count; ++i) to[i * to_stride] = from[i * from_stride];
 }
 
-void CopySameType(std::size_t item_size, const char* from, std::int64_t from_stride, char* to, std::int64_t to_stride, std::int64_t count) {
+void CopySameType(std::size_t item_size, const char* from, std::int64_t from_stride, char* to, std::int64_t to_stride,
+                  std::int64_t count) {
   switch (item_size) {
-    case 1: return CopyRun(reinterpret_cast<const std::uint8_t*>(from), from_stride, reinterpret_cast<std::uint8_t*>(to), to_stride, count);
-    case 2: return CopyRun(reinterpret_cast<const std::uint16_t*>(from), from_stride, reinterpret_cast<std::uint16_t*>(to), to_stride, count);
-    case 4: return CopyRun(reinterpret_cast<const std::uint32_t*>(from), from_stride, reinterpret_cast<std::uint32_t*>(to), to_stride, count);
-    default: return CopyRun(reinterpret_cast<const std::uint64_t*>(from), from_stride, reinterpret_cast<std::uint64_t*>(to), to_stride, count);
+    case 1:
+      return CopyRun(reinterpret_cast<const std::uint8_t*>(from), from_stride, reinterpret_cast<std::uint8_t*>(to), to_stride,
+                     count);
+    case 2:
+      return CopyRun(reinterpret_cast<const std::uint16_t*>(from), from_stride, reinterpret_cast<std::uint16_t*>(to), to_stride,
+                     count);
+    case 4:
+      return CopyRun(reinterpret_cast<const std::uint32_t*>(from), from_stride, reinterpret_cast<std::uint32_t*>(to), to_stride,
+                     count);
+    default:
+      return CopyRun(reinterpret_cast<const std::uint64_t*>(from), from_stride, reinterpret_cast<std::uint64_t*>(to), to_stride,
+                     count);
   }
 }
 
@@ -82,7 +91,8 @@ void CopyElements(const TensorView& from, const MutableTensorView& to) {
   const std::int64_t count = scalar ? 1 : from.shape()[from.rank() - 1];
   const std::int64_t from_stride = scalar ? 1 : from.strides()[from.rank() - 1];
   const std::int64_t to_stride = scalar ? 1 : to.strides()[to.rank() - 1];
-  const auto from_size = static_cast<std::int64_t>(ItemSize(from.dtype())), to_size = static_cast<std::int64_t>(ItemSize(to.dtype()));
+  const auto from_size = static_cast<std::int64_t>(ItemSize(from.dtype())),
+             to_size = static_cast<std::int64_t>(ItemSize(to.dtype()));
   const char* const source = static_cast<const char*>(from.data());
   char* const target = static_cast<char*>(to.mutable_data());
   ForEachRow(from, to, [&](std::int64_t offset_from, std::int64_t offset_to) {
@@ -93,7 +103,8 @@ void CopyElements(const TensorView& from, const MutableTensorView& to) {
     } else if (to.dtype() == DType::kF32 && to_stride == 1) {
       LoadRow(row, from.dtype(), from_stride, count, reinterpret_cast<float*>(out));
     } else {
-      for (std::int64_t i = 0; i < count; ++i) StoreDouble(out, to.dtype(), i * to_stride, LoadDouble(row, from.dtype(), i * from_stride));
+      for (std::int64_t i = 0; i < count; ++i)
+        StoreDouble(out, to.dtype(), i * to_stride, LoadDouble(row, from.dtype(), i * from_stride));
     }
   });
 }

@@ -83,35 +83,58 @@ namespace internal {
 
 double LoadDouble(const void* data, DType dtype, std::int64_t i) {
   switch (dtype) {
-    case DType::kF64: return static_cast<const double*>(data)[i];
-    case DType::kF32: return static_cast<const float*>(data)[i];
-    case DType::kF16: return ToFloat(static_cast<const F16*>(data)[i]);
-    case DType::kBF16: return ToFloat(static_cast<const BF16*>(data)[i]);
-    case DType::kI64: return static_cast<double>(static_cast<const std::int64_t*>(data)[i]);
-    case DType::kI32: return static_cast<const std::int32_t*>(data)[i];
-    case DType::kI16: return static_cast<const std::int16_t*>(data)[i];
-    case DType::kI8: return static_cast<const std::int8_t*>(data)[i];
-    case DType::kU64: return static_cast<double>(static_cast<const std::uint64_t*>(data)[i]);
-    case DType::kU32: return static_cast<const std::uint32_t*>(data)[i];
-    case DType::kU16: return static_cast<const std::uint16_t*>(data)[i];
-    case DType::kU8: return static_cast<const std::uint8_t*>(data)[i];
-    case DType::kBool: return static_cast<const std::uint8_t*>(data)[i] != 0 ? 1 : 0;
+    case DType::kF64:
+      return static_cast<const double*>(data)[i];
+    case DType::kF32:
+      return static_cast<const float*>(data)[i];
+    case DType::kF16:
+      return ToFloat(static_cast<const F16*>(data)[i]);
+    case DType::kBF16:
+      return ToFloat(static_cast<const BF16*>(data)[i]);
+    case DType::kI64:
+      return static_cast<double>(static_cast<const std::int64_t*>(data)[i]);
+    case DType::kI32:
+      return static_cast<const std::int32_t*>(data)[i];
+    case DType::kI16:
+      return static_cast<const std::int16_t*>(data)[i];
+    case DType::kI8:
+      return static_cast<const std::int8_t*>(data)[i];
+    case DType::kU64:
+      return static_cast<double>(static_cast<const std::uint64_t*>(data)[i]);
+    case DType::kU32:
+      return static_cast<const std::uint32_t*>(data)[i];
+    case DType::kU16:
+      return static_cast<const std::uint16_t*>(data)[i];
+    case DType::kU8:
+      return static_cast<const std::uint8_t*>(data)[i];
+    case DType::kBool:
+      return static_cast<const std::uint8_t*>(data)[i] != 0 ? 1 : 0;
   }
   return std::numeric_limits<double>::quiet_NaN();
 }
 
 void StoreDouble(void* data, DType dtype, std::int64_t i, double value) {
   switch (dtype) {
-    case DType::kF64: static_cast<double*>(data)[i] = value; return;
-    case DType::kF32: static_cast<float*>(data)[i] = static_cast<float>(value); return;
-    case DType::kF16: static_cast<F16*>(data)[i] = ToF16(value); return;
-    case DType::kBF16: static_cast<BF16*>(data)[i] = ToBF16(value); return;
-    default: return;  // results are float types; binding has refused the rest
+    case DType::kF64:
+      static_cast<double*>(data)[i] = value;
+      return;
+    case DType::kF32:
+      static_cast<float*>(data)[i] = static_cast<float>(value);
+      return;
+    case DType::kF16:
+      static_cast<F16*>(data)[i] = ToF16(value);
+      return;
+    case DType::kBF16:
+      static_cast<BF16*>(data)[i] = ToBF16(value);
+      return;
+    default:
+      return;  // results are float types; binding has refused the rest
   }
 }
 
 std::int64_t LoadInt(const View4& view, std::int64_t i) {
-  return view.dtype == DType::kI32 ? static_cast<const std::int32_t*>(view.data)[i] : static_cast<const std::int64_t*>(view.data)[i];
+  return view.dtype == DType::kI32 ? static_cast<const std::int32_t*>(view.data)[i]
+                                   : static_cast<const std::int64_t*>(view.data)[i];
 }
 
 }  // namespace internal

@@ -7,15 +7,24 @@ namespace regard {
 
 const char* Name(ErrorCode code) {
   switch (code) {
-    case ErrorCode::kOk: return "ok";
-    case ErrorCode::kInvalidArgument: return "invalid_argument";
-    case ErrorCode::kShapeMismatch: return "shape_mismatch";
-    case ErrorCode::kUnsupported: return "unsupported";
-    case ErrorCode::kCorruptFile: return "corrupt_file";
-    case ErrorCode::kIo: return "io";
-    case ErrorCode::kOutOfMemory: return "out_of_memory";
-    case ErrorCode::kCancelled: return "cancelled";
-    case ErrorCode::kInternal: return "internal";
+    case ErrorCode::kOk:
+      return "ok";
+    case ErrorCode::kInvalidArgument:
+      return "invalid_argument";
+    case ErrorCode::kShapeMismatch:
+      return "shape_mismatch";
+    case ErrorCode::kUnsupported:
+      return "unsupported";
+    case ErrorCode::kCorruptFile:
+      return "corrupt_file";
+    case ErrorCode::kIo:
+      return "io";
+    case ErrorCode::kOutOfMemory:
+      return "out_of_memory";
+    case ErrorCode::kCancelled:
+      return "cancelled";
+    case ErrorCode::kInternal:
+      return "internal";
   }
   return "internal";
 }

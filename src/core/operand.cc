@@ -11,7 +11,8 @@ bool IsFloatOperand(const View4& view, std::int64_t last_dim) {
   return view.dtype == DType::kF32 && (view.stride[3] == 1 || last_dim <= 1);
 }
 
-std::int64_t OperandCopySize(DType dtype, bool strided_dim, std::int64_t batch, std::int64_t heads, std::int64_t length, std::int64_t dim) {
+std::int64_t OperandCopySize(DType dtype, bool strided_dim, std::int64_t batch, std::int64_t heads, std::int64_t length,
+                             std::int64_t dim) {
   return dtype == DType::kF32 && !strided_dim ? 0 : SaturatingProduct(batch, heads, length, dim);
 }
 
@@ -26,7 +27,8 @@ FloatOperand MakeFloatOperand(const View4& view, const std::int64_t dims[4], flo
   ParallelFor(threads, (rows + rows_per_task - 1) / rows_per_task, [&](std::int64_t task, int) {
     for (std::int64_t row = task * rows_per_task; row < std::min(rows, (task + 1) * rows_per_task); ++row) {
       const std::int64_t t = row % dims[2], h = row / dims[2] % dims[1], b = row / dims[2] / dims[1];
-      load(static_cast<const char*>(view.data) + view.Offset(b, h, t, 0) * item, view.dtype, view.stride[3], dims[3], copy + row * dims[3]);
+      load(static_cast<const char*>(view.data) + view.Offset(b, h, t, 0) * item, view.dtype, view.stride[3], dims[3],
+           copy + row * dims[3]);
     }
   });
   return result;

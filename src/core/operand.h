@@ -14,16 +14,20 @@ struct FloatOperand {
   const float* data = nullptr;
   std::int64_t stride[4] = {};  // in floats; the last is 1
 
-  const float* Row(std::int64_t b, std::int64_t h, std::int64_t t) const { return data + b * stride[0] + h * stride[1] + t * stride[2]; }
+  const float* Row(std::int64_t b, std::int64_t h, std::int64_t t) const {
+    return data + b * stride[0] + h * stride[1] + t * stride[2];
+  }
 };
 
 /// Whether a view with `last_dim` elements along dim can be used where it lies.
 bool IsFloatOperand(const View4& view, std::int64_t last_dim);
 
 /// Floats of workspace that a copy takes: 0 for what is used in place.
-std::int64_t OperandCopySize(DType dtype, bool strided_dim, std::int64_t batch, std::int64_t heads, std::int64_t length, std::int64_t dim);
+std::int64_t OperandCopySize(DType dtype, bool strided_dim, std::int64_t batch, std::int64_t heads, std::int64_t length,
+                             std::int64_t dim);
 
 /// The view itself, or its copy made in `copy` (rows spread over threads) by LoadRow, or LoadBiasRow for a bias.
-FloatOperand MakeFloatOperand(const View4& view, const std::int64_t dims[4], float* copy, int threads, decltype(LoadRow)* load = LoadRow);
+FloatOperand MakeFloatOperand(const View4& view, const std::int64_t dims[4], float* copy, int threads,
+                              decltype(LoadRow)* load = LoadRow);
 
 }  // namespace regard::internal

@@ -38,10 +38,10 @@ struct Problem {
   bool causal = false;
   std::optional<std::int64_t> window_left, window_right;
 
-  View4 mask;          // bool [batch, heads, q_len, kv_len]
-  View4 bias;          // float, likewise
-  View4 kv_lens;       // i32 or i64 [batch, 1, 1, 1]
-  View4 q_offset;      // i32 or i64 [batch, 1, 1, 1]; without data every sequence has scalar_q_offset
+  View4 mask;      // bool [batch, heads, q_len, kv_len]
+  View4 bias;      // float, likewise
+  View4 kv_lens;   // i32 or i64 [batch, 1, 1, 1]
+  View4 q_offset;  // i32 or i64 [batch, 1, 1, 1]; without data every sequence has scalar_q_offset
   std::int64_t scalar_q_offset = 0;
   View4 q_segments;    // i32 or i64 [batch, 1, 1, q_len]
   View4 kv_segments;   // i32 or i64 [batch, 1, 1, kv_len]
@@ -73,10 +73,10 @@ struct MutableView4 {
 };
 
 struct Results {
-  MutableView4 context;                               // [batch, heads, q_len, v_dim]
-  MutableView4 lse;                                   // [batch, heads, q_len, 1]
+  MutableView4 context;                                 // [batch, heads, q_len, v_dim]
+  MutableView4 lse;                                     // [batch, heads, q_len, 1]
   MutableView4 scores, capped, masked_scores, weights;  // [batch, heads, q_len, kv_len]
-  std::int64_t empty_rows = 0;                        // written by the path
+  std::int64_t empty_rows = 0;                          // written by the path
 };
 
 /// How a path reports progress and learns that it should stop. All calls are cheap and may come from any thread.

@@ -17,8 +17,8 @@ class ScratchLayout {
   std::size_t Add(std::int64_t count) {
     const std::size_t offset = total_;
     std::size_t bytes = 0;
-    if (__builtin_mul_overflow(static_cast<std::size_t>(count), sizeof(T), &bytes) || __builtin_add_overflow(total_, bytes, &total_) ||
-        __builtin_add_overflow(total_, kAlignment - 1, &total_)) {
+    if (__builtin_mul_overflow(static_cast<std::size_t>(count), sizeof(T), &bytes) ||
+        __builtin_add_overflow(total_, bytes, &total_) || __builtin_add_overflow(total_, kAlignment - 1, &total_)) {
       total_ = kTooLarge;
       return offset;
     }

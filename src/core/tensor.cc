@@ -47,7 +47,8 @@ std::int64_t NumElements(const Dims& shape) {
   if (zero) return 0;
   for (std::int64_t dim : shape) {
     if (__builtin_mul_overflow(product, dim, &product)) {
-      throw Error(ErrorCode::kInvalidArgument, "shape: " + ToString(shape) + " has more than 2^63−1 elements; use smaller dimensions");
+      throw Error(ErrorCode::kInvalidArgument,
+                  "shape: " + ToString(shape) + " has more than 2^63−1 elements; use smaller dimensions");
     }
   }
   return product;
@@ -137,7 +138,8 @@ TensorView TensorView::Slice(int axis, std::int64_t begin, std::int64_t end) con
                                                  "; use 0 ≤ begin ≤ end ≤ the dimension");
   }
   result.shape_[a] = end - begin;
-  if (begin < end) result.data_ = static_cast<const char*>(data_) + begin * strides_[a] * static_cast<std::int64_t>(ItemSize(dtype_));
+  if (begin < end)
+    result.data_ = static_cast<const char*>(data_) + begin * strides_[a] * static_cast<std::int64_t>(ItemSize(dtype_));
   return result;
 }
 
@@ -185,7 +187,7 @@ TensorView TensorView::Reshape(const Dims& shape) const {
 
 namespace {
 
-constexpr std::size_t kSmallAlignment = 64;             // a cache line and an AVX-512 vector
+constexpr std::size_t kSmallAlignment = 64;              // a cache line and an AVX-512 vector
 constexpr std::size_t kHugePage = std::size_t{1} << 21;  // 2 MiB: one TLB entry where there were 512
 
 std::size_t ByteCount(DType dtype, const Dims& shape) {
@@ -208,8 +210,8 @@ Tensor Tensor::Uninitialized(DType dtype, const Dims& shape) {
     void* memory = nullptr;
     if (bytes > std::numeric_limits<std::size_t>::max() - alignment ||
         (memory = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment)) == nullptr) {
-      throw Error(ErrorCode::kOutOfMemory, "memory: " + std::to_string(bytes) + " bytes for a tensor of shape " + ToString(shape) +
-                                               " cannot be had; use a smaller problem or free memory");
+      throw Error(ErrorCode::kOutOfMemory, "memory: " + std::to_string(bytes) + " bytes for a tensor of shape " +
+                                               ToString(shape) + " cannot be had; use a smaller problem or free memory");
     }
     if (alignment == kHugePage) madvise(memory, bytes, MADV_HUGEPAGE);  // best effort: a refusal only costs speed
     tensor.memory_.reset(memory);

@@ -87,7 +87,8 @@ TEST(SelectionTest, AmongIndicesWithGaps) {
   EXPECT_EQ(Selection::Parse("--layer", "9223372036854775807").Among(present), (std::vector<std::int64_t>{kLargest}));
   EXPECT_EQ(Selection().Among(present), present);
   for (const auto& [text, absent] : {std::pair{"0-9223372036854775807", "1"}, {"3-5", "5"}, {"8", "8"}}) {
-    ExpectError(ErrorCode::kInvalidArgument, std::string("--layer: ") + absent + " is not in the files; choose from 0, 3, 4, 7, 92",
+    ExpectError(ErrorCode::kInvalidArgument,
+                std::string("--layer: ") + absent + " is not in the files; choose from 0, 3, 4, 7, 92",
                 [&] { Selection::Parse("--layer", text).Among(present); });
   }
 }

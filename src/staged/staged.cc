@@ -335,13 +335,12 @@ std::size_t StagedWorkspaceBytes(const PlanShape& capacity, const AttentionParam
       .total;
 }
 
-void RunStaged(const Problem& problem, const ExecOptions& exec, int threads, std::byte* workspace, Results* results) noexcept {
+void RunStaged(const Problem& problem, const KernelTable& kernels, const ExecOptions& exec, int threads, std::byte* workspace,
+               Results* results) noexcept {
   RunControl control(exec, problem.batch * problem.kv_heads);
   results->empty_rows = 0;
   if (problem.batch == 0 || problem.q_len == 0) return;
-  const KernelTable* kernels = FindKernels(exec.isa);
-  if (kernels == nullptr) kernels = FindKernels("");
-  StagedRun run(problem, *kernels, threads, workspace, *results, control);
+  StagedRun run(problem, kernels, threads, workspace, *results, control);
   for (std::int64_t b = 0; b < problem.batch; ++b) {
     for (std::int64_t kv_head = 0; kv_head < problem.kv_heads && !control.ShouldStop(); ++kv_head) {
       run.RunGroup(b, kv_head);

@@ -7,12 +7,14 @@
 #include <cstddef>
 
 #include "core/problem.h"
+#include "kernels/kernels.h"
 
 namespace regard::internal {
 
 std::size_t StagedWorkspaceBytes(const PlanShape& capacity, const AttentionParams& params, int threads);
 
 /// Fills every result that has memory and counts empty rows. `threads` is resolved.
-void RunStaged(const Problem& problem, const ExecOptions& exec, int threads, std::byte* workspace, Results* results) noexcept;
+void RunStaged(const Problem& problem, const KernelTable& kernels, const ExecOptions& exec, int threads, std::byte* workspace,
+               Results* results) noexcept;
 
 }  // namespace regard::internal

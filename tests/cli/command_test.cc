@@ -92,7 +92,8 @@ TEST(CommandTest, UnknownWords) {
   ExpectUsageError({"run", "x", "--zzzzzz"}, "--zzzzzz: unknown flag; see `regard run --help`");
   ExpectUsageError({"run", "x", "-q"}, "-q: unknown flag; see `regard run --help`");
   ExpectUsageError({"run", "x", "--row", "1"}, "--row: not a flag of `regard run`, but of `regard explain`; leave it out");
-  ExpectUsageError({"explain", "x", "-o", "y"}, "-o: not a flag of `regard explain`, but of `regard run`, `regard map`; leave it out");
+  ExpectUsageError({"explain", "x", "-o", "y"},
+                   "-o: not a flag of `regard explain`, but of `regard run`, `regard map`; leave it out");
   ExpectUsageError(
       {"info", "--causal"},
       "--causal: not a flag of `regard info`, but of `regard run`, `regard explain`, `regard check`, `regard map`; leave it out");

@@ -35,7 +35,8 @@ std::vector<Case> Cases() {
   if (!file) return cases;
   const nlohmann::json manifest = nlohmann::json::parse(file);
   for (const auto& entry : manifest["cases"]) {
-    cases.push_back({entry["name"], folder + "/" + std::string(entry["file"]), entry["layout"], entry["dtype"], entry["expected"]});
+    cases.push_back(
+        {entry["name"], folder + "/" + std::string(entry["file"]), entry["layout"], entry["dtype"], entry["expected"]});
   }
   return cases;
 }

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <limits>
+#include <string>
 #include <vector>
 
 #include "regard/attention.h"
@@ -193,6 +194,18 @@ TEST_P(Edges, ProgressAndStop) {
     FAIL() << "was not stopped";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kCancelled);
+  }
+}
+
+TEST(Isa, AnUnknownNameIsTheSameErrorOnEveryPath) {
+  for (const Path path : {Path::kFused, Path::kStaged, Path::kReference}) {
+    try {
+      Plan({.q_len = 2, .kv_len = 2, .head_dim = 1, .v_dim = 1}, {}, {.path = path, .isa = "AVX9"});
+      ADD_FAILURE() << Name(path) << " accepts it";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
+      EXPECT_TRUE(std::string(error.what()).starts_with("isa: \"AVX9\" does not run here; use one of ")) << error.what();
+    }
   }
 }
 
