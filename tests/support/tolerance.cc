@@ -8,6 +8,7 @@
 #include <numbers>
 #include <vector>
 
+#include "tests/support/diagnosis.h"
 #include "tests/support/placement.h"
 
 namespace regard::test {
@@ -215,21 +216,25 @@ Bounds ErrorBounds(const TestProblem& problem, const RunResult& reference, Path 
 void ErrorLedger::Compare(const PathCase& path, const TestProblem& problem, const RunResult& result, const RunResult& reference,
                           const Bounds& bounds) {
   SCOPED_TRACE(path.Name() + ", " + problem.description);
+  bool right = result.empty_rows == reference.empty_rows;
   EXPECT_EQ(result.empty_rows, reference.empty_rows);
   const double unit = ArithmeticOf(path.path).unit;
   const std::string name = path.Name();
-  CompareGrid(name + " context", result.context, reference.context, bounds.context, unit);
-  CompareGrid(name + " lse", result.lse, reference.lse, bounds.lse, unit);
-  if (result.weights.values.empty()) return;
-  CompareGrid(name + " scores", result.scores, reference.scores, bounds.scores, unit);
-  CompareGrid(name + " capped", result.capped, reference.capped, bounds.capped, unit);
-  CompareGrid(name + " masked_scores", result.masked_scores, reference.masked_scores, bounds.masked_scores, unit);
-  CompareGrid(name + " weights", result.weights, reference.weights, bounds.weights, unit);
+  right &= CompareGrid(name + " context", result.context, reference.context, bounds.context, unit);
+  right &= CompareGrid(name + " lse", result.lse, reference.lse, bounds.lse, unit);
+  if (!result.weights.values.empty()) {
+    right &= CompareGrid(name + " scores", result.scores, reference.scores, bounds.scores, unit);
+    right &= CompareGrid(name + " capped", result.capped, reference.capped, bounds.capped, unit);
+    right &= CompareGrid(name + " masked_scores", result.masked_scores, reference.masked_scores, bounds.masked_scores, unit);
+    right &= CompareGrid(name + " weights", result.weights, reference.weights, bounds.weights, unit);
+  }
+  if (!right) ADD_FAILURE() << DiagnosisOf(problem, result);
 }
 
-void ErrorLedger::CompareGrid(const std::string& name, const Grid& result, const Grid& reference, const Grid& bound,
+bool ErrorLedger::CompareGrid(const std::string& name, const Grid& result, const Grid& reference, const Grid& bound,
                               double unit) {
-  ASSERT_EQ(result.values.size(), reference.values.size()) << name;
+  EXPECT_EQ(result.values.size(), reference.values.size()) << name;
+  if (result.values.size() != reference.values.size()) return false;
   double& worst = worst_[name];
   for (std::size_t n = 0; n < result.values.size(); ++n) {
     const double x = result.values[n], r = reference.values[n];
@@ -238,7 +243,7 @@ void ErrorLedger::CompareGrid(const std::string& name, const Grid& result, const
     if (!SameClass(x, r)) {
       ADD_FAILURE() << name << " is " << x << ", reference " << r << ", at row " << static_cast<std::int64_t>(n) / result.columns
                     << ", column " << static_cast<std::int64_t>(n) % result.columns;
-      return;
+      return false;
     }
     if (!std::isfinite(r)) continue;
     const double error = std::fabs(x - r),
@@ -247,12 +252,13 @@ void ErrorLedger::CompareGrid(const std::string& name, const Grid& result, const
       ADD_FAILURE() << name << " is " << x << ", reference " << r << ": error " << error << " exceeds " << allowed << " at row "
                     << static_cast<std::int64_t>(n) / result.columns << ", column "
                     << static_cast<std::int64_t>(n) % result.columns;
-      return;
+      return false;
     }
     // What the arithmetic did, not the storage: only results stored in full count.
     const bool stored_in_full = result.dtype == DType::kF64 || (result.dtype == DType::kF32 && unit == 0x1p-24);
     if (stored_in_full && error > 0) worst = std::max(worst, error / allowed);
   }
+  return true;
 }
 
 void ErrorLedger::ExpectAlive() const {

@@ -55,7 +55,8 @@ class ErrorLedger {
  public:
   static constexpr double kIdle = 0.1;
 
-  /// Compares all stages that `result` has with the reference's. Failures name path, stage, cell, values and bound.
+  /// Compares all stages that `result` has with the reference's. Failures name path, stage, cell, values and bound, and what
+  /// `regard check` makes of them (diagnosis.h).
   void Compare(const PathCase& path, const TestProblem& problem, const RunResult& result, const RunResult& reference,
                const Bounds& bounds);
   /// Fails for each stage of each path whose largest error/bound stayed below kIdle.
@@ -63,7 +64,7 @@ class ErrorLedger {
   std::string Summary() const;
 
  private:
-  void CompareGrid(const std::string& name, const Grid& result, const Grid& reference, const Grid& bound, double unit);
+  bool CompareGrid(const std::string& name, const Grid& result, const Grid& reference, const Grid& bound, double unit);
 
   std::map<std::string, double> worst_;  // "staged weights" -> largest error/bound
 };
