@@ -2,6 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <utility>
 
 #include "examples/npy_writer.h"
 #include "regard/io.h"
@@ -44,6 +47,76 @@ TEST(Check, RoundingIsNoDifference) {
   const json d = Check("correct_in_bf16", 0);
   EXPECT_EQ(d["verdict"], "rounding");
   EXPECT_EQ(d["precision"], "bf16");
+}
+
+// docs/cli.md, section check.
+TEST(Check, JsonIsAsDocumented) {
+  const auto keys = [](const json& object) {
+    std::set<std::string> names;
+    for (const auto& [name, value] : object.items()) names.insert(name);
+    return names;
+  };
+  for (const char* name : {"scale_missing", "heads_merged", "causal_in_heads_4_to_7", "correct_in_bf16"}) {
+    const json d = Check(name, std::string(name) == "correct_in_bf16" ? 0 : 3);
+    EXPECT_EQ(keys(d),
+              (std::set<std::string>{"command", "coverage", "evidence", "explanations", "first_wrong_stage", "next_step", "notes",
+                                     "precision", "reading", "summary", "tie_breaker", "ties", "verdict", "where"}));
+    EXPECT_EQ(keys(d["where"]), (std::set<std::string>{"batches", "heads", "keys", "largest", "rows", "rows_compared",
+                                                       "rows_wrong", "text", "worst"}));
+    EXPECT_EQ(keys(d["where"]["worst"]),
+              (std::set<std::string>{"batch", "column", "expected", "head", "observed", "row", "tensor"}));
+    for (const json& e : d["explanations"]) {
+      EXPECT_EQ(keys(e),
+                (std::set<std::string>{"advice", "coverage", "formula", "id", "name", "params", "residual", "scope", "stage"}));
+      EXPECT_TRUE(e["params"].is_object());
+      EXPECT_TRUE(e["residual"].is_number());
+    }
+    for (const json& id : d["ties"]) EXPECT_TRUE(id.is_string());
+    for (const json& sentence : d["evidence"]) EXPECT_TRUE(sentence.is_string());
+  }
+}
+
+TEST(Check, ChosenHeads) {
+  const Outcome right = Regard(std::string(kProblem) + "causal_in_heads_4_to_7.safetensors --head 0-3");
+  EXPECT_EQ(right.status, 0);
+  EXPECT_NE(right.out.find("all 528 rows of heads 0–3"), std::string::npos) << right.out;
+  EXPECT_EQ(Regard(std::string(kProblem) + "causal_in_heads_4_to_7.safetensors --head 4").status, 3);
+}
+
+TEST(Check, RefusesWhatItCannotDo) {
+  const std::pair<const char*, std::pair<int, const char*>> cases[] = {
+      {"heads_merged.safetensors --path fused", {1, "computes every mistake from the definition"}},
+      {"heads_merged.safetensors --max-memory 1K", {5, "--max-memory: the problem and hypotheses about it take"}},
+      {"README.md", {2, "is not a number"}},
+      {"nowhere.npz", {2, "cannot be opened"}},
+      {"heads_merged.safetensors --observed-again testdata/six_tokens.npz",
+       {2, "--observed-again: testdata/six_tokens.npz holds"}},
+  };
+  for (const auto& [arguments, expected] : cases) {
+    const Outcome outcome = Regard(std::string(kProblem) + arguments);
+    EXPECT_EQ(outcome.status, expected.first) << arguments << "\n" << outcome.err;
+    EXPECT_NE(outcome.err.find(expected.second), std::string::npos) << outcome.err;
+  }
+}
+
+TEST(Check, NamesAMisspeltResult) {
+  const std::string file = Scratch("misspelt.npz");
+  io::WriteNpz(file, {{.name = "contxt", .tensor = Tensor(DType::kF32, {6, 3})}});
+  const Outcome outcome = Regard("check testdata/six_tokens.npz --observed " + file);
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_NE(outcome.err.find("is context meant?"), std::string::npos) << outcome.err;
+}
+
+TEST(Check, TheThirdStage) {
+  const std::string file = Scratch("third.npz"), theirs = Scratch("third_context.npy");
+  const Tensor w = Tensor::Of<float>({2, 2}, {0.25f, 0.75f, 0.5f, 0.5f}), v = Tensor::Of<float>({2, 1}, {4, 8});
+  io::WriteNpz(file, {{.name = "weights", .tensor = w}, {.name = "v", .tensor = v}});
+  io::WriteNpy(theirs, Tensor::Of<float>({2, 1}, {7, 6}));
+  EXPECT_EQ(Regard("check " + file + " --observed " + theirs).status, 0);
+  io::WriteNpy(theirs, Tensor::Of<float>({2, 1}, {5, 7}));  // weightsᵀ·v
+  const Outcome wrong = Regard("check " + file + " --observed " + theirs + " --json");
+  EXPECT_EQ(wrong.status, 3);
+  EXPECT_EQ(json::parse(wrong.out)["explanations"][0]["id"], "F95") << wrong.out;
 }
 
 TEST(Check, SpeaksToPeople) {
