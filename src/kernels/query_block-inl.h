@@ -11,6 +11,7 @@
 
 #include "core/attention_state.h"
 #include "hwy/contrib/math/math-inl.h"
+#include "kernels/exp2-inl.h"
 #include "kernels/kernels.h"
 #include "kernels/tile_config-inl.h"
 #include "kernels/transpose-inl.h"
@@ -21,9 +22,9 @@ namespace regard::internal::HWY_NAMESPACE {
 inline constexpr float kInf = std::numeric_limits<float>::infinity();
 inline constexpr double kLog2E = 1.4426950408889634;
 
-// The reference of a row moves only when a score exceeds it by this many log2 units. Weights may then reach 2^8, which costs f32 no
+// The reference of a row moves only when a score exceeds it by this many log2 units. Weights may then reach 2^16.5, which costs f32 no
 // accuracy; moving at every new maximum (0) lost 15 points at head_dim 64, and from 8 on nothing more was gained.
-inline constexpr float kRescaleThreshold = 8.0f;
+inline constexpr float kRescaleThreshold = kCalmBelow;
 
 /// How often the new reference of a lane is taken again; see MoveAndWeighTile.
 inline constexpr int kMaxMoves = 3;
@@ -39,6 +40,8 @@ struct QueryBlock {
   alignas(64) float row_sum[kQueryRows];    // over finished key blocks
   alignas(64) float block_sum[kQueryRows];  // over the present key block
   alignas(64) float neg_slope[kQueryRows];  // −ALiBi slope, log2 units
+  bool all_referenced;                      // no threshold is −inf
+  bool has_faint;                           // some scores were so low that they had to be clamped
   std::int64_t key_begin[kQueryRows], key_end[kQueryRows];
   std::int64_t min_begin, max_end;  // keys that some row may see
   std::int64_t max_begin, min_end;  // keys that every row may see
@@ -110,6 +113,8 @@ HWY_INLINE void BeginQueryBlock(const CallConstants& call, const QueryRow* rows,
   block.all_rows = ~std::uint64_t{0} >> (64 - num_rows);
   block.saw_key = 0;
   block.acc_is_set = false;
+  block.all_referenced = false;
+  block.has_faint = false;
   std::int64_t min_begin = kv_len, min_end = kv_len, max_begin = 0, max_end = 0;
   const float* q[kQueryRows];
   for (int r = 0; r < num_rows; ++r) {

@@ -7,7 +7,6 @@
 #endif
 
 #include "hwy/cache_control.h"
-#include "kernels/exp2-inl.h"
 #include "kernels/query_block-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -126,6 +125,32 @@ HWY_INLINE void RelativeScores(const CallConstants& call, const TilePlace& at, c
   if constexpr (!kPlain) ApplyOptions<NV>(call, block, keys, at, s);
 }
 
+/// Writes the weights of the tile and adds them to block_sum: if they are calm, which shows only afterwards; otherwise the weights are
+/// garbage, block_sum is untouched, and it returns false. Unless kClamps, scores below −111.5 are not calm either.
+template <int NV, bool kClamps>
+HWY_INLINE bool WeighIfCalm(const TilePlace& at, QueryBlock& block, KeyBlock& keys, const VF (&s)[NV][kKeyTile]) {
+  const DF d;
+  const int lane0 = at.first_vector * kLanes;
+  float* HWY_RESTRICT weights = keys.weights + at.key * kQueryRows + lane0;
+  float* HWY_RESTRICT block_sum = block.block_sum + lane0;
+  CalmCheck<kClamps> check;
+  VF sum[NV];
+  REGARD_UNROLL for (int v = 0; v < NV; ++v) {
+    sum[v] = hn::Load(d, block_sum + v * kLanes);
+    REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) {
+      const VF x = kClamps ? ClampForExp2(s[v][j]) : s[v][j];
+      const VF rounded = RoundExponent(x);
+      check.Add(rounded);
+      const VF p = Exp2OfRounded(x, rounded);
+      hn::Store(p, d, weights + j * kQueryRows + v * kLanes);
+      sum[v] = hn::Add(sum[v], p);
+    }
+  }
+  if (HWY_UNLIKELY(!check.AllCalm())) return false;
+  REGARD_UNROLL for (int v = 0; v < NV; ++v) hn::Store(sum[v], d, block_sum + v * kLanes);
+  return true;
+}
+
 /// Writes the weights of the tile and adds them to block_sum.
 template <int NV>
 HWY_INLINE void WeighTile(const TilePlace& at, QueryBlock& block, KeyBlock& keys, const VF (&s)[NV][kKeyTile]) {
@@ -215,6 +240,11 @@ HWY_NOINLINE void MoveAndWeighTile(const CallConstants& call, const TilePlace& a
     }
   }
   WeighTile<NV>(at, block, keys, s);
+  MF referenced = hn::Gt(hn::Load(d, block.threshold), hn::Set(d, -kInf));
+  for (int v = 1; v < kQueryVectors; ++v) {
+    referenced = hn::And(referenced, hn::Gt(hn::Load(d, block.threshold + v * kLanes), hn::Set(d, -kInf)));
+  }
+  block.all_referenced = hn::AllTrue(d, referenced);
 }
 
 /// What the caller follows of the scores beside the weights: nothing. row_tracker-inl.h has another; weights have the same bits with either.
@@ -222,11 +252,27 @@ struct NoTracker {
   static constexpr bool kFollows = false;
 };
 
+/// Nearly every tile is calm, so it is weighed first and judged after; one that was not has its scores taken once more. Rows with scores
+/// far below their reference would pay that again and again: has_faint sends their block to the clamping variant. A tracker needs the raw
+/// scores, of calm tiles only, and so an answer before anything is weighed; so do rows without a reference.
 template <int NV, bool kPlain, class Tracker>
 HWY_NOINLINE void ScoreTile(const CallConstants& call, const TilePlace& at, QueryBlock& block, KeyBlock& keys, Tracker& tracker) {
   VF s[NV][kKeyTile];
   RelativeScores<NV, kPlain>(call, at, block, keys, s);
-  if (HWY_UNLIKELY(!IsCalm<NV>(at, block, s))) {
+  bool is_calm;
+  if (!Tracker::kFollows && HWY_LIKELY(block.all_referenced)) {
+    if (kPlain && HWY_LIKELY(!block.has_faint)) {
+      if (HWY_LIKELY((WeighIfCalm<NV, false>(at, block, keys, s)))) return;
+    } else {
+      if (HWY_LIKELY((WeighIfCalm<NV, true>(at, block, keys, s)))) return;
+    }
+    RelativeScores<NV, kPlain>(call, at, block, keys, s);
+    is_calm = IsCalm<NV>(at, block, s);
+    if (is_calm) block.has_faint = true;
+  } else {
+    is_calm = IsCalm<NV>(at, block, s);
+  }
+  if (HWY_UNLIKELY(!is_calm)) {
     float* scores = keys.weights + (at.key * kQueryRows + at.first_vector * kLanes);
     REGARD_UNROLL for (int v = 0; v < NV; ++v) {
       REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) hn::Store(s[v][j], DF(), scores + j * kQueryRows + v * kLanes);
