@@ -5,19 +5,20 @@
 // segments O(tokens).
 #pragma once
 
+#include "core/internal_api.h"
 #include "core/problem.h"
 #include "regard/attention.h"
 #include "regard/error.h"
 
 namespace regard::internal {
 
-Status CheckPlan(const PlanShape& shape, const AttentionParams& params, const ExecOptions& exec) noexcept;
+REGARD_INTERNAL_API Status CheckPlan(const PlanShape& shape, const AttentionParams& params, const ExecOptions& exec) noexcept;
 
 /// The multiplier in force.
-float ResolveScale(const PlanShape& shape, const AttentionParams& params) noexcept;
+REGARD_INTERNAL_API float ResolveScale(const PlanShape& shape, const AttentionParams& params) noexcept;
 
 /// `scale` is the one in force. Outputs that were not given leave null views in `results`.
-Status Bind(const PlanShape& capacity, const AttentionParams& params, float scale, const Inputs& inputs, const Outputs& outputs,
-            Problem* problem, Results* results) noexcept;
+REGARD_INTERNAL_API Status Bind(const PlanShape& capacity, const AttentionParams& params, float scale, const Inputs& inputs,
+                                const Outputs& outputs, Problem* problem, Results* results) noexcept;
 
 }  // namespace regard::internal

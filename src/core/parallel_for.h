@@ -5,10 +5,12 @@
 
 #include <cstdint>
 
+#include "core/internal_api.h"
+
 namespace regard::internal {
 
 /// 0 becomes what OpenMP offers.
-int ResolveThreads(int threads);
+REGARD_INTERNAL_API int ResolveThreads(int threads);
 
 /// Calls body(task, thread) for task 0…num_tasks−1, handed out in ascending order to whichever thread is free; `thread` is below
 /// `threads` and tells scratch areas apart. With threads = 1, or one task, no parallel region is opened. The body must not throw. What a

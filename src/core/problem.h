@@ -2,13 +2,14 @@
 // Everything stands on it and it stands on nothing but the standard library and OpenMP.
 //
 // A Problem is one run's input after every check: all tensors bound as rank-4 views, broadcasting turned into zero strides, all
-// numbers resolved. Every path, summary, gradient and fault variant reads it and none checks again.
+// numbers resolved. Every path, summary and fault variant reads it and none checks again.
 #pragma once
 
 #include <cstdint>
 #include <mutex>
 #include <optional>
 
+#include "core/internal_api.h"
 #include "regard/attention.h"
 #include "regard/tensor.h"
 
@@ -25,7 +26,7 @@ struct View4 {
   }
 };
 
-struct Problem {
+struct REGARD_INTERNAL_API Problem {
   std::int64_t batch = 0, heads = 0, kv_heads = 0, group_size = 0;  // group_size = heads / kv_heads
   std::int64_t q_len = 0, kv_len = 0, head_dim = 0, v_dim = 0;
 
@@ -55,9 +56,9 @@ struct Problem {
 };
 
 /// One element of a numeric view as a double; exact except for 64-bit integers beyond 2⁵³.
-double LoadDouble(const void* data, DType dtype, std::int64_t index);
+REGARD_INTERNAL_API double LoadDouble(const void* data, DType dtype, std::int64_t index);
 /// One element of an i32 or i64 view.
-std::int64_t LoadInt(const View4& view, std::int64_t index);
+REGARD_INTERNAL_API std::int64_t LoadInt(const View4& view, std::int64_t index);
 /// Rounds once to the view's float type.
 void StoreDouble(void* data, DType dtype, std::int64_t index, double value);
 

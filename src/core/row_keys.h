@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "core/internal_api.h"
 #include "core/problem.h"
 
 namespace regard::internal {
@@ -18,6 +19,6 @@ struct RowKeys {
 };
 
 /// rows [batch, q_len].
-void ComputeRowKeys(const Problem& problem, RowKeys* rows);
+REGARD_INTERNAL_API void ComputeRowKeys(const Problem& problem, RowKeys* rows);
 
 }  // namespace regard::internal

@@ -4,13 +4,14 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/internal_api.h"
 #include "core/problem.h"
 #include "regard/summary.h"
 
 namespace regard::internal {
 
 /// The memory besides results and Attention's own that summary.h states, in bytes.
-double StatedScratchBytes(const PlanShape& shape, const SummaryOptions& options, int threads);
+REGARD_INTERNAL_API double StatedScratchBytes(const PlanShape& shape, const SummaryOptions& options, int threads);
 
 struct Request {
   /// Throws Error when an option is out of its range, or needs an offset that is not stated.
