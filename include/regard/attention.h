@@ -98,7 +98,8 @@ REGARD_API const char* Name(Path path) noexcept;  // "fused", "staged", "referen
 /// How, never what.
 struct ExecOptions {
   Path path = Path::kFused;
-  /// Instruction set of the kernels by name, as `regard info` lists them; empty means the best this CPU has.
+  /// Instruction set of the kernels by name, spelled as Targets() and `regard info` do; empty means the best this CPU has. The names are
+  /// Highway's: AVX3 and what begins with it are AVX-512.
   std::string isa = {};
   /// 0 means all that OpenMP offers; 1 opens no parallel region. Results do not depend on it (staged has its BLAS' bits).
   /// It does not bind the BLAS that the staged path calls: CBLAS has no argument for it, and the settings of the process are the program's
@@ -142,7 +143,8 @@ struct Inputs {
 
 /// What one run writes; leave out what is not wanted. Element types are the caller's choice among the float types, and are
 /// rounded to once, at the end. Stages are [batch, heads, q_len, kv_len] and come from the staged and reference paths only.
-/// Outputs must not overlap inputs or each other.
+/// An output that overlaps an input or another one is an error, and so are strides that lead to one element twice. Ranges of bytes are
+/// compared: views that interleave count as overlapping.
 struct Outputs {
   MutableTensorView context = {};  // [batch, heads, q_len, v_dim]
   MutableTensorView lse = {};      // [batch, heads, q_len], natural log
@@ -167,7 +169,8 @@ class REGARD_API Workspace {
 
 class REGARD_API Plan {
  public:
-  /// Validates everything that does not depend on the data. Throws Error.
+  /// Validates everything that does not depend on the data. Throws Error; kOutOfMemory when the workspace would need more than 2^48
+  /// bytes.
   Plan(const PlanShape& shape, const AttentionParams& params, const ExecOptions& exec = {});
   Plan(const Plan&) = default;
   Plan& operator=(const Plan&) = default;

@@ -12,7 +12,7 @@ namespace regard {
 REGARD_API const char* Version() noexcept;
 
 struct Target {
-  std::string name;        // "AVX3", "AVX2", …: what ExecOptions::isa takes
+  std::string name;        // "AVX3" (AVX-512), "AVX2", …: what ExecOptions::isa takes
   bool supported = false;  // by this CPU
 };
 /// The instruction sets this build has kernels for, best first.

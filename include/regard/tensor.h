@@ -102,7 +102,8 @@ REGARD_API Dims ContiguousStrides(const Dims& shape);
 
 // ------------------------------------------------------------------------------------------------------------ views
 
-/// A read-only strided window on memory somebody else owns. Default-constructed it stands for "no tensor given".
+/// A read-only strided window on memory somebody else owns. Default-constructed it stands for "no tensor given". Constructors throw Error
+/// for a null pointer unless the shape has no elements, and for strides of another number than the shape's axes.
 class REGARD_API TensorView {
  public:
   TensorView() = default;

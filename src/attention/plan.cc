@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <cctype>
 #include <string>
 
 #include "attention/fused.h"
@@ -25,18 +27,24 @@ struct Plan::Impl {
 
 namespace {
 
-std::string SupportedTargets() {
+// What a 64-bit processor addresses with four levels of pages; a workspace beyond it is no workspace.
+constexpr std::size_t kMostBytes = std::size_t{1} << 48;
+
+// What to write instead of a name that is none, or is written in other letters.
+std::string IsaAdvice(const std::string& isa) {
+  const auto same_letter = [](unsigned char a, unsigned char b) { return std::toupper(a) == std::toupper(b); };
   std::string names;
   for (const internal::TargetInfo& target : internal::CompiledTargets()) {
-    if (target.supported) names += (names.empty() ? "" : ", ") + target.name;
+    if (!target.supported) continue;
+    if (std::ranges::equal(target.name, isa, same_letter)) return "write " + target.name;
+    names += (names.empty() ? "" : ", ") + target.name;
   }
-  return names;
+  return "use one of " + names;
 }
 
 const KernelTable& ResolveKernels(const std::string& isa) {
   const KernelTable* kernels = internal::FindKernels(isa);
-  if (kernels == nullptr)
-    throw Error(ErrorCode::kUnsupported, "isa: \"" + isa + "\" does not run here; use one of " + SupportedTargets());
+  if (kernels == nullptr) throw Error(ErrorCode::kUnsupported, "isa: \"" + isa + "\" does not run here; " + IsaAdvice(isa));
   return *kernels;
 }
 
@@ -98,6 +106,14 @@ Plan::Plan(const PlanShape& shape, const AttentionParams& params, const ExecOpti
     case Path::kReference:
       impl->workspace_bytes = internal::ReferenceWorkspaceBytes(shape, impl->threads);
       break;
+  }
+  if (impl->workspace_bytes > kMostBytes) {
+    const PlanShape& s = shape;
+    throw Error(ErrorCode::kOutOfMemory, "shape: batch " + std::to_string(s.batch) + ", heads " + std::to_string(s.heads) +
+                                             ", q_len " + std::to_string(s.q_len) + ", kv_len " + std::to_string(s.kv_len) +
+                                             " on path " + Name(exec.path) + " with " + std::to_string(impl->threads) +
+                                             " threads needs a workspace of more than 2^48 bytes; give a smaller one" +
+                                             (exec.path == Path::kStaged ? " or use path fused" : ""));
   }
   impl_ = std::move(impl);
 }

@@ -5,6 +5,9 @@
 #include <cmath>
 #include <cstdio>
 
+#include "core/overlap.h"
+#include "core/scratch.h"
+
 namespace regard::internal {
 namespace {
 
@@ -12,6 +15,9 @@ using enum ErrorCode;
 
 // Beyond this, sums of positions, offsets and windows could overflow; no sequence is that long.
 constexpr std::int64_t kMaxOffset = std::int64_t{1} << 60;
+
+// Threads that anybody states: more than any machine of today has, and few enough to be started (OpenMP ends the process when it cannot).
+constexpr int kMaxThreads = 4096;
 
 // "2×3×4" without allocation.
 struct ShapeText {
@@ -345,6 +351,23 @@ Status CheckFloatTensor(const char* name, const TensorView& view, const char* hi
   return Status::Failure(kInvalidArgument, "%s: element type %s, expected a float type; %s", name, DTypeText(view.dtype()), hint);
 }
 
+// Tensors that no memory can hold, counted with at least one of everything, so that no product of these numbers overflows anywhere.
+Status CheckElements(const PlanShape& s) {
+  constexpr std::int64_t kMaxElements = std::int64_t{1} << 59;  // 8 bytes each, and room for sums
+  const auto at_least_one = [](std::int64_t n) { return std::max<std::int64_t>(n, 1); };
+  const std::int64_t batch = at_least_one(s.batch), q_len = at_least_one(s.q_len), kv_len = at_least_one(s.kv_len);
+  const std::pair<const char*, Dims> tensors[] = {{"q", {batch, s.heads, q_len, s.head_dim}},
+                                                  {"k", {batch, s.kv_heads, kv_len, s.head_dim}},
+                                                  {"v", {batch, s.kv_heads, kv_len, s.v_dim}},
+                                                  {"context", {batch, s.heads, q_len, s.v_dim}}};
+  for (const auto& [name, dims] : tensors) {
+    if (SaturatingProduct(dims[0], dims[1], dims[2], dims[3]) <= kMaxElements) continue;
+    return Status::Failure(kInvalidArgument, "shape: %s would be %s, more than any memory holds; give a smaller one", name,
+                           ShapeText(dims).text);
+  }
+  return {};
+}
+
 }  // namespace
 
 float ResolveScale(const PlanShape& shape, const AttentionParams& params) noexcept {
@@ -367,6 +390,7 @@ Status CheckPlan(const PlanShape& shape, const AttentionParams& params, const Ex
                            "k: kv_heads=%" PRId64 " does not divide heads=%" PRId64 "; give a divisor, such as 1 or %" PRId64,
                            shape.kv_heads, shape.heads, shape.heads);
   }
+  if (Status s = CheckElements(shape); !s.ok()) return s;
   const float scale = ResolveScale(shape, params);
   if (scale == 0 || !std::isfinite(scale)) {
     return Status::Failure(kInvalidArgument, "scale: %g; give a finite number other than 0, or leave it out for 1/sqrt(head_dim)",
@@ -378,6 +402,10 @@ Status CheckPlan(const PlanShape& shape, const AttentionParams& params, const Ex
   }
   if (exec.threads < 0)
     return Status::Failure(kInvalidArgument, "threads: %d is negative; give 1 or more, or 0 for all", exec.threads);
+  if (exec.threads > kMaxThreads) {
+    return Status::Failure(kInvalidArgument, "threads: %d is more than %d; give the number of cores, or 0 for all", exec.threads,
+                           kMaxThreads);
+  }
   if (params.mask && params.mask.dtype() != DType::kBool) {
     return Status::Failure(
         kInvalidArgument, "mask: element type %s, expected bool (true = may attend); %s", DTypeText(params.mask.dtype()),
@@ -406,7 +434,8 @@ Status Bind(const PlanShape& capacity, const AttentionParams& params, float scal
   if (!(s = BindLengths(params, inputs, p)).ok()) return s;
   if (!(s = BindSegments(params, inputs, p)).ok()) return s;
   if (!(s = BindHeadTensors(params, inputs, p)).ok()) return s;
-  return BindOutputs(outputs, inputs.q.rank(), *p, results);
+  if (!(s = BindOutputs(outputs, inputs.q.rank(), *p, results)).ok()) return s;
+  return CheckOverlap(params, inputs, outputs);
 }
 
 }  // namespace regard::internal

@@ -1,0 +1,69 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstdint>
+#include <string>
+
+#include "regard/attention.h"
+#include "regard/info.h"
+#include "tests/support/expect_error.h"
+
+namespace regard {
+namespace {
+
+using test::ExpectError;
+
+constexpr std::int64_t k2To20 = std::int64_t{1} << 20, k2To40 = std::int64_t{1} << 40;
+
+TEST(Plan, RefusesTensorsThatNoMemoryHolds) {
+  for (const Path path : {Path::kFused, Path::kStaged, Path::kReference}) {
+    const PlanShape shape = {
+        .batch = k2To40, .heads = k2To20, .kv_heads = k2To20, .q_len = k2To40, .kv_len = k2To40, .head_dim = 64, .v_dim = 64};
+    ExpectError([&] { Plan(shape, {}, {.path = path}); }, ErrorCode::kInvalidArgument,
+                "shape: q would be 1099511627776×1048576×1099511627776×64");
+    const PlanShape no_tokens = {.heads = k2To40, .kv_heads = k2To40, .head_dim = k2To40, .v_dim = 1};
+    ExpectError([&] { Plan(no_tokens, {}, {.path = path}); }, ErrorCode::kInvalidArgument,
+                "shape: q would be 1×1099511627776×1×1099511627776");
+  }
+}
+
+TEST(Plan, RefusesAWorkspaceThatNoMemoryHolds) {
+  const PlanShape shape = {.q_len = k2To40, .kv_len = k2To40, .head_dim = 1, .v_dim = 1};
+  ExpectError([&] { Plan(shape, {}, {.path = Path::kStaged, .threads = 1}); }, ErrorCode::kOutOfMemory,
+              "q_len 1099511627776, kv_len 1099511627776 on path staged");
+}
+
+TEST(Plan, ALargeCapacityIsFine) {
+  const PlanShape shape = {
+      .batch = 1 << 10, .heads = 128, .kv_heads = 8, .q_len = 1, .kv_len = k2To20, .head_dim = 128, .v_dim = 128};
+  EXPECT_LT(Plan(shape, {}, {.threads = 2}).WorkspaceBytes(), std::size_t{1} << 40);
+}
+
+TEST(Plan, RefusesMoreThreadsThanCanBeStarted) {
+  ExpectError([] { Plan({.q_len = 4, .kv_len = 4, .head_dim = 4, .v_dim = 4}, {}, {.threads = 2147483647}); },
+              ErrorCode::kInvalidArgument, "threads: 2147483647 is more than 4096");
+}
+
+TEST(Plan, SaysHowAnIsaIsSpelled) {
+  const std::string best = BestTarget();
+  std::string small = best;
+  std::ranges::transform(small, small.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  ASSERT_NE(small, best);
+  const PlanShape shape = {.q_len = 4, .kv_len = 4, .head_dim = 4, .v_dim = 4};
+  ExpectError([&] { Plan(shape, {}, {.isa = small}); }, ErrorCode::kUnsupported, "does not run here; write " + best);
+  ExpectError([&] { Plan(shape, {}, {.isa = "AVX9"}); }, ErrorCode::kUnsupported, "use one of " + best);
+}
+
+TEST(Plan, ARunMayNotWriteOverItsInputs) {
+  Tensor x(DType::kF32, {5, 4}), context(DType::kF32, {5, 4});
+  const Plan plan(PlanShape::Of(x, x, x), {});
+  Workspace workspace = plan.MakeWorkspace();
+  const Status status = plan.Run({x, x, x}, {.context = x.mutable_view()}, workspace);
+  EXPECT_EQ(status.code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(std::string(status.message()), "context: lies in the memory of q; give it memory of its own");
+  EXPECT_TRUE(plan.Run({x, x, x}, {.context = context.mutable_view()}, workspace).ok());
+}
+
+}  // namespace
+}  // namespace regard
