@@ -45,6 +45,7 @@ report::ExplanationLabels LabelsOf(const io::Problem& problem, const report::Row
 std::vector<report::RowIndex> ChosenRows(const Options& options, const io::Problem& problem) {
   if (options.row.all()) throw UsageError("--row: missing; say which query, as in --row 1");
   const PlanShape& s = problem.shape;
+  if (s.q_len == 0) throw Error(ErrorCode::kInvalidArgument, "--row: the problem has no queries; give one that has");
   std::vector<report::RowIndex> rows;
   for (const std::int64_t b : FirstUnlessChosen(options.batch, s.batch)) {
     for (const std::int64_t h : FirstUnlessChosen(options.head, s.heads)) {

@@ -31,6 +31,7 @@ ExitStatus InfoCommand(const Options& options, Streams& streams) {
     const std::string note = target.name == BestTarget() ? " (default)" : target.supported ? "" : " (not on this CPU)";
     names += (names.empty() ? "" : ", ") + target.name + note;
   }
+  if (names.find("AVX3") != std::string::npos) names += "; AVX3 is AVX-512";
   streams.Print(fmt::format("version   {}\ncpu       {}\ntargets   {}\nthreads   {}\nblas      {}\ncompiler  {}\n",
                             machine.version, machine.cpu, names, DefaultThreads(), machine.blas, machine.compiler));
   return ExitStatus::kDone;

@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "cli/commands.h"
+#include "cli/max_memory.h"
+#include "cli/output_file.h"
 #include "cli/terminal.h"
 #include "regard/io.h"
 #include "report/html_page.h"
@@ -23,44 +25,27 @@ using report::MapRequest;
 
 // --------------------------------------------------------------------------------------------------------- what to map
 
-// Both files can be written, so that no run of minutes ends with nothing. Writes nothing itself.
-void CheckFiles(const std::string& output, const std::string& html) {
+// Whether both files can be written.
+void CheckFiles(const Options& options) {
+  const std::string &output = options.output, &html = options.html;
   if (!output.empty() && !output.ends_with(".npz") && !output.ends_with(".safetensors")) {
     throw UsageError(fmt::format("-o: '{}' cannot hold many arrays; name a file .npz or .safetensors", output));
   }
-  if (!output.empty() && output == html) {
+  if (!output.empty() && !html.empty() && IsSameFile(output, html)) {
     throw UsageError(fmt::format("--html: '{}' is the file of -o, too; give two names", html));
   }
-  for (const std::string& path : {output, html}) {
-    if (!path.empty()) io::AtomicFile{path};  // never committed
-  }
-}
-
-io::Problem Load(const Options& options, std::optional<std::int64_t> layer) {
-  io::ProblemOptions stated = options.problem;
-  stated.layer = layer;
-  return io::LoadProblem(options.sources, stated);
-}
-
-bool ReadsStandardInput(const Options& options) {
-  return std::ranges::any_of(options.sources, [](const std::string& source) { return source == "-" || source.ends_with("=-"); });
+  CheckOutputFile(options, "-o", output);
+  CheckOutputFile(options, "--html", html);
 }
 
 // The layers to map; nothing stands for the only problem of files without layers.
-std::vector<std::optional<std::int64_t>> ChosenLayers(const Options& options, const io::Problem& first) {
-  if (first.layers.empty()) {
+std::vector<std::optional<std::int64_t>> ChosenLayers(const Options& options, const io::ProblemFiles& files) {
+  if (files.layers().empty()) {
     if (options.layers.all()) return {std::nullopt};
     throw Error(ErrorCode::kInvalidArgument, "--layer: no key begins with 'layers.'; leave it out");
   }
-  std::vector<std::optional<std::int64_t>> chosen;
-  const std::vector<std::int64_t> stated = options.layers.all() ? first.layers : options.layers.Indices(first.layers.back() + 1);
-  chosen.assign(stated.begin(), stated.end());
-  if (ReadsStandardInput(options) && (chosen.size() > 1 || chosen[0] != first.layer)) {
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("IN: standard input can be read once only, and gave layer {}; save it to a file, or give --layer {}",
-                            *first.layer, *first.layer));
-  }
-  return chosen;
+  const std::vector<std::int64_t> chosen = options.layers.Among(files.layers());
+  return {chosen.begin(), chosen.end()};
 }
 
 void CheckKind(const io::Problem& problem) {
@@ -77,31 +62,19 @@ MapRequest RequestOf(const Options& options, const io::Problem& problem, int wid
 }
 
 // The price of everything that is held at once: the results of all layers, and one run.
-class Budget {
- public:
-  Budget(const Options& options, std::size_t layers) : options_(options), layers_(static_cast<double>(layers)) {}
-
-  void Check(const io::Problem& problem, const MapRequest& request) const {
-    const PlanShape& s = problem.shape;
-    const double queries = static_cast<double>(s.q_len), keys = static_cast<double>(s.kv_len);
-    double bytes = layers_ * report::MapBytes(s, request) + report::MapScratchBytes(problem, request, options_.exec);
-    if (!options_.output.empty()) bytes += layers_ * report::MapBytes(s, request);
-    if (!options_.html.empty()) {
-      const double exact =
-          layers_ * static_cast<double>(request.heads.size()) * (queries + keys) * (2 * static_cast<double>(s.head_dim) + 4);
-      bytes += 3 * (10e6 + 4.0 / 3 * exact);  // the parts of a page, and the page
-    }
-    if (bytes <= static_cast<double>(options_.max_memory)) return;
-    throw Error(ErrorCode::kOutOfMemory,
-                fmt::format("--max-memory: the map and its run take {:.0f} bytes ({}), more than {}; choose fewer layers or a "
-                            "smaller --top-k, or state a larger one",
-                            bytes, report::ShowBytes(bytes), report::ShowBytes(static_cast<double>(options_.max_memory))));
+void CheckPrice(const Options& options, const io::Problem& problem, const MapRequest& request, std::size_t num_layers) {
+  const PlanShape& s = problem.shape;
+  const double layers = static_cast<double>(num_layers), queries = static_cast<double>(s.q_len),
+               keys = static_cast<double>(s.kv_len);
+  double bytes = layers * report::MapBytes(s, request) + report::MapScratchBytes(problem, request, options.exec);
+  if (!options.output.empty()) bytes += layers * report::MapBytes(s, request);
+  if (!options.html.empty()) {
+    const double exact =
+        layers * static_cast<double>(request.heads.size()) * (queries + keys) * (2 * static_cast<double>(s.head_dim) + 4);
+    bytes += 3 * (10e6 + 4.0 / 3 * exact);  // the parts of a page, and the page
   }
-
- private:
-  const Options& options_;
-  const double layers_;
-};
+  CheckMemory(options, bytes, "the map and its run", "choose fewer layers or a smaller --top-k");
+}
 
 // -------------------------------------------------------------------------------------------------------------- mapping
 
@@ -124,22 +97,40 @@ void ReleaseInputs(io::Problem* problem) {
   problem->storage.reset();
 }
 
+// A page has one text: layers with other lengths are refused before any is computed.
+void CheckFitsPage(const Options& options, const PlanShape& first, std::int64_t first_layer, const PlanShape& s,
+                   std::int64_t layer) {
+  const auto queries = [&](const PlanShape& shape) { return std::min(shape.q_len, options.last_queries.value_or(shape.q_len)); };
+  if (queries(s) == queries(first) && s.kv_len == first.kv_len) return;
+  throw Error(
+      ErrorCode::kShapeMismatch,
+      fmt::format("--html: layer {} has {} queries and {} keys, layer {} has {} and {}; give --layer those that are alike", layer,
+                  queries(s), s.kv_len, first_layer, queries(first), first.kv_len));
+}
+
 Mapped MapAll(const Options& options, int width) {
   Mapped all;
-  io::Problem first = Load(options, std::nullopt);
-  const std::vector<std::optional<std::int64_t>> layers = ChosenLayers(options, first);
-  const Budget budget(options, layers.size());
+  const io::ProblemFiles files(options.sources);
+  const std::vector<std::optional<std::int64_t>> layers = ChosenLayers(options, files);
+  const auto load = [&](std::optional<std::int64_t> layer) {
+    io::ProblemOptions stated = options.problem;
+    stated.layer = layer;
+    return files.Load(stated);
+  };
+  if (!options.html.empty() && layers.size() > 1) {
+    const PlanShape first = load(layers.front()).shape;
+    for (const std::optional<std::int64_t> layer : layers)
+      CheckFitsPage(options, first, *layers.front(), load(layer).shape, *layer);
+  }
   const bool keeps_inputs = !options.html.empty() && !options.head.all();
   for (std::size_t n = 0; n < layers.size(); ++n) {
-    // Read again where there is a choice, so that no note offers it once more.
-    const bool is_read = first.layers.size() <= 1 || ReadsStandardInput(options);
-    io::Problem problem = n == 0 && is_read ? first : Load(options, layers[n]);
+    io::Problem problem = load(layers[n]);
     CheckKind(problem);
     all.offsets.emplace_back();
     std::int64_t first_query = 0;
     if (options.last_queries) first_query = report::KeepLastQueries(&problem, *options.last_queries, &all.offsets.back());
     all.request = RequestOf(options, problem, width);
-    budget.Check(problem, all.request);
+    CheckPrice(options, problem, all.request, layers.size());
     ExecOptions exec = options.exec;
     exec.on_progress = [&](double done) {
       options.exec.on_progress((static_cast<double>(n) + done) / static_cast<double>(layers.size()));
@@ -155,7 +146,6 @@ Mapped MapAll(const Options& options, int width) {
     }
     if (!keeps_inputs) ReleaseInputs(&map.problem);
     all.maps.push_back(std::move(map));
-    first = {};
   }
   return all;
 }
@@ -234,13 +224,6 @@ std::string PageOf(const Options& options, Mapped* all) {
   page.k_tokens = TokensOf(first.problem.k_tokens, batch);
   if (!page.same_text) page.q_tokens = TokensOf(first.problem.q_tokens, batch);
   for (const LayerMap& map : all->maps) {
-    const PlanShape& s = map.problem.shape;
-    if (s.q_len != page.q_len || s.kv_len != page.kv_len) {
-      throw Error(
-          ErrorCode::kShapeMismatch,
-          fmt::format("--html: layer {} has {} queries and {} keys, layer {} has {} and {}; give --layer those that are alike",
-                      *map.problem.layer, s.q_len, s.kv_len, *first.problem.layer, page.q_len, page.kv_len));
-    }
     page.readings.push_back(map.problem.reading);
     AddHeads(map, all->request, &page);
   }
@@ -265,7 +248,7 @@ void SaveArrays(const std::string& path, std::vector<io::OutputArray> arrays) {
 }  // namespace
 
 ExitStatus MapCommand(const Options& options, Streams& streams) {
-  CheckFiles(options.output, options.html);
+  CheckFiles(options);
   Mapped all = MapAll(options, streams.width());
   const std::string html = options.html.empty() ? std::string() : PageOf(options, &all);
   if (options.exec.stop_token.stop_requested()) throw Error(ErrorCode::kCancelled, "stopped on request");

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -11,6 +10,7 @@
 #include "cli/blas_threads.h"
 #include "cli/commands.h"
 #include "cli/max_memory.h"
+#include "cli/output_file.h"
 #include "cli/terminal.h"
 #include "regard/io.h"
 #include "regard/stages.h"
@@ -51,18 +51,7 @@ std::vector<std::string> NamesToSave(const Options& options, const io::Problem& 
   return names;
 }
 
-bool IsSameFile(const std::string& a, const std::string& b) {
-  std::error_code ignored;  // what does not exist is nothing's equal
-  return std::filesystem::equivalent(a, b, ignored);
-}
-
-// Whether a source names this file: `FILE`, `name=FILE`, `FILE:f32:4x3` or `name=FILE:f32:4x3`.
-bool IsSource(const std::string& source, const std::string& file) {
-  const std::string after_name = source.substr(source.find('=') + 1);  // all of it when there is no '='
-  return IsSameFile(source, file) || IsSameFile(after_name, file) || IsSameFile(after_name.substr(0, after_name.find(':')), file);
-}
-
-// Refuses a file that could not take `arrays` arrays, or that is read as well; before anything is computed.
+// Refuses a file that could not take `arrays` arrays; before anything is computed.
 void CheckOutput(const Options& options, std::size_t arrays) {
   const std::string& file = options.output;
   if (file.empty()) return;
@@ -70,8 +59,7 @@ void CheckOutput(const Options& options, std::size_t arrays) {
     throw UsageError(fmt::format("-o: '{}' has no known ending; name a file .npz, .safetensors, or .npy for one array", file));
   if (file.ends_with(".npy") && arrays != 1)
     throw UsageError(fmt::format("-o: '{}' can hold one array, not {}; name a file .npz or .safetensors", file, arrays));
-  if (std::ranges::any_of(options.sources, [&](const std::string& source) { return IsSource(source, file); }))
-    throw Error(ErrorCode::kInvalidArgument, fmt::format("-o: '{}' is an input; name another file", file));
+  CheckOutputFile(options, "-o", file);
 }
 
 // ----------------------------------------------------------------------------------------------------- the memory's price

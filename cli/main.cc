@@ -1,7 +1,10 @@
 // The command: reads the command line, calls a verb, and turns whatever happens into an exit status.
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <exception>
 #include <functional>
 #include <new>
@@ -83,6 +86,11 @@ ExitStatus Main(int argc, const char* const* argv, Streams& streams) {
   } catch (const ReaderGone&) {
     return ExitStatusOf(ErrorCode::kIo);
   } catch (const Error& error) {
+    if (error.code() == ErrorCode::kCancelled) {
+      return Fail(streams, json, Name(error.code()),
+                  streams.printed() ? "interrupted; the results are incomplete" : "interrupted; nothing was written",
+                  ExitStatus::kInterrupted);
+    }
     return Fail(streams, json, Name(error.code()), error.what(), ExitStatusOf(error.code()));
   } catch (const std::bad_alloc&) {
     return Fail(streams, json, Name(ErrorCode::kOutOfMemory), "out of memory; give a smaller problem or free some memory",
@@ -93,10 +101,21 @@ ExitStatus Main(int argc, const char* const* argv, Streams& streams) {
   }
 }
 
+// A caller may have closed descriptor 0, 1 or 2. The next file to be opened would then take that number: results would be written into
+// it, and standard input read from it. They get a file with the opposite direction instead, so that reading or writing fails.
+void OccupyClosedDescriptors() {
+  for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(descriptor, F_GETFD) >= 0) continue;
+    if (open("/dev/null", descriptor == STDIN_FILENO ? O_WRONLY : O_RDONLY) != descriptor)
+      std::_Exit(static_cast<int>(ExitStatus::kFailed));
+  }
+}
+
 }  // namespace
 }  // namespace regard::cli
 
 int main(int argc, char** argv) {
+  regard::cli::OccupyClosedDescriptors();
   std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is an error of write() instead
   regard::cli::Streams streams;
   return static_cast<int>(regard::cli::Main(argc, argv, streams));

@@ -55,7 +55,8 @@ struct Flag {
 const std::string kMaths = "The maths", kReading = "Reading the files", kComputing = "Computing", kShowing = "Results";
 
 const Flag kFlags[] = {
-    {"--causal", "[=false]", "key j is visible to query i only when j ≤ i + q_offset", kReadsFiles, kMaths,
+    {"--causal", "[=false]", "key j is visible to query i only when j ≤ i + q_offset; =false overrides a file that says so",
+     kReadsFiles, kMaths,
      [](Options& o, const std::string& flag, const std::string& text) { o.problem.causal = ParseBool(flag, text); }},
     {"--q-offset", "N|top-left|bottom-right", "keys that precede query 0; the words mean 0 and kv_len − q_len", kReadsFiles,
      kMaths, [](Options& o, const std::string& flag, const std::string& text) { o.problem.q_offset = ParseQOffset(flag, text); }},
@@ -87,7 +88,7 @@ const Flag kFlags[] = {
 
     {"--path", "P", "reference, staged or fused", kComputes, kComputing,
      [](Options& o, const std::string& flag, const std::string& text) { o.path = o.exec.path = ParsePath(flag, text); }},
-    {"--isa", "NAME", "instruction set, as `regard info` lists them; default the best", kComputes | kMap | kBench, kComputing,
+    {"--isa", "NAME", "instruction set, as `regard info` spells them; default the best", kComputes | kMap | kBench, kComputing,
      [](Options& o, const std::string&, const std::string& text) { o.exec.isa = text; }},
     {"--threads", "N", "default 0: all (bench: 1, and 2 in the cases for it)", kReadsFiles | kBench, kComputing,
      [](Options& o, const std::string& flag, const std::string& text) { o.exec.threads = ParseSmallInteger(flag, text); }},
@@ -121,9 +122,9 @@ const Flag kFlags[] = {
      [](Options& o, const std::string&, const std::string& text) { o.html = text; }},
     {"--row", "LIST", "queries to explain", kExplain, kShowing,
      [](Options& o, const std::string& flag, const std::string& text) { o.row = ParseSelection(flag, text); }},
-    {"--observed", "F[,F…]", "the results to check: .npz, .safetensors, .npy (the context), or stage=FILE; default those in IN",
+    {"--observed", "F[,F...]", "the results to check: .npz, .safetensors, .npy (the context), or stage=FILE; default those in IN",
      kCheck, kReading, [](Options& o, const std::string&, const std::string& text) { o.observed = text; }},
-    {"--observed-again", "F[,F…]", "those of a second run of the same program on the same input", kCheck, kReading,
+    {"--observed-again", "F[,F...]", "those of a second run of the same program on the same input", kCheck, kReading,
      [](Options& o, const std::string&, const std::string& text) { o.observed_again = text; }},
     {"-o", "FILE", "save results here: .npz, .safetensors or .npy", kRun | kMap, kShowing,
      [](Options& o, const std::string&, const std::string& text) { o.output = text; }},

@@ -94,7 +94,7 @@ class TextReport {
     const std::vector<std::string> queries = TokensOf(p_.q_tokens, row.batch), keys = TokensOf(p_.k_tokens, row.batch);
     for (const StageFacts& stage : r_.stages) {
       const Tensor* values = ValuesOf(stage.name);
-      if (values == nullptr) continue;
+      if (values == nullptr || values->dim(1) == 0) continue;  // without keys there is nothing to show
       const bool is_context = stage.name == "context";
       if (is_context && p_.shape.v_dim > kMaxContextDims) continue;
       MatrixTable table;

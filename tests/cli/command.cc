@@ -57,10 +57,13 @@ std::string ReadToEnd(int descriptor) {
 }
 
 // In the child: from here to exec only what is safe after a fork of a program with threads.
-[[noreturn]] void Become(char* const* argv, const char* output_file, int in, int out, int err) {
+[[noreturn]] void Become(char* const* argv, const char* output_file, int in, int out, int err, const bool (&closed)[3]) {
   if (*output_file != '\0') out = open(output_file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (out >= 0 && dup2(in, 0) == 0 && dup2(out, 1) == 1 && dup2(err, 2) == 2) {
     signal(SIGPIPE, SIG_DFL);
+    for (int descriptor = 0; descriptor < 3; ++descriptor) {
+      if (closed[descriptor]) close(descriptor);
+    }
     execv(argv[0], argv);
   }
   _exit(127);
@@ -78,7 +81,8 @@ Outcome RunRegard(const std::vector<std::string>& arguments, const RunOptions& o
   Pipe in, out, err(options.terminal_columns);
   if (options.close_output) out.CloseRead();
   const pid_t child = fork();
-  if (child == 0) Become(argv.data(), options.output_file.c_str(), in.read_end(), out.write_end(), err.write_end());
+  if (child == 0)
+    Become(argv.data(), options.output_file.c_str(), in.read_end(), out.write_end(), err.write_end(), options.closed);
   if (child < 0) {
     ADD_FAILURE() << "no process";
     return {};

@@ -268,6 +268,21 @@ TEST(CommandTest, AClosedPipeIsQuiet) {
   EXPECT_EQ(outcome.err, "");
 }
 
+// A closed descriptor is not given to a file that the command opens.
+TEST(CommandTest, ClosedStandardStreams) {
+  const Outcome no_input = RunRegard({"run", "-"}, {.closed = {true, false, false}});
+  EXPECT_EQ(no_input.status, 2);
+  EXPECT_NE(no_input.err.find("standard input: "), std::string::npos) << no_input.err;
+  EXPECT_EQ(RunRegard({"run", kSixTokens}, {.closed = {true, false, false}}).status, 0);
+
+  const Outcome no_output = RunRegard({"run", kSixTokens}, {.closed = {true, true, false}});
+  EXPECT_EQ(no_output.status, 2);
+  EXPECT_TRUE(no_output.err.starts_with("regard: standard output: ")) << no_output.err;
+  const Outcome nothing = RunRegard({"run", kSixTokens}, {.closed = {true, true, true}});
+  EXPECT_EQ(nothing.status, 2);
+  EXPECT_EQ(nothing.out + nothing.err, "");
+}
+
 TEST(CommandTest, AnInterruptEndsTheRun) {
   const TemporaryFolder folder;
   const Tensor x = Filled({1, 8, 8192, 64}, 1);
@@ -275,7 +290,7 @@ TEST(CommandTest, AnInterruptEndsTheRun) {
   const Outcome outcome =
       RunRegard({"run", folder / "long.npz", "--path", "reference", "-o", folder / "out.npz"}, {.interrupt_after_ms = 1500});
   EXPECT_EQ(outcome.status, 130) << outcome.err;
-  EXPECT_TRUE(outcome.err.starts_with("regard: ")) << outcome.err;
+  EXPECT_EQ(outcome.err, "regard: interrupted; nothing was written\n");
   EXPECT_EQ(outcome.out, "");
   EXPECT_FALSE(std::filesystem::exists(folder / "out.npz"));
 }

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -224,7 +225,7 @@ TEST(MapTest, RefusesWhatItCannotDo) {
   expect(kModel + " --bins 0x8", 1, "--bins: '0x8'");
   expect(kModel + " --layer x", 1, "--layer: 'x'");
   expect(kModel + " --path staged", 1, "--path: not a flag of `regard map`");
-  expect(kModel + " --layer 6", 2, "--layer: 6 is beyond the last; choose from 0…5");
+  expect(kModel + " --layer 6", 2, "--layer: 6 is not in the files; choose from 0, 1, 2, 3, 4, 5");
   expect(kModel + " --head 12", 2, "--head: 12 is beyond the last; choose from 0…11");
   expect(kModel + " --top-k -1", 2, "top_k: -1 is negative");
   expect(kModel + " --last-queries 0", 2, "--last-queries: 0");
@@ -318,13 +319,48 @@ TEST(MapTest, ThirdStageHasNothingToMap) {
   EXPECT_NE(outcome.err.find("map: starts from q and k"), std::string::npos) << outcome.err;
 }
 
-TEST(MapTest, StandardInputIsReadOnce) {
-  const std::string bytes = ReadFile(kModel);
-  const Outcome one = RunRegard({"map", "-", "--layer", "0"}, {.input = bytes});
+TEST(MapTest, StandardInputHoldsAllLayers) {
+  const Outcome all = RunRegard({"map", "-"}, {.input = ReadFile(kModel)});
+  EXPECT_EQ(all.status, 0) << all.err;
+  EXPECT_EQ(all.out, Regard("map " + kModel).out);
+}
+
+TEST(MapTest, NeverOverAnInput) {
+  const std::string input = File("input.npz", {6, 4}, {6, 4}), tokens = Scratch("input_tokens.json"), before = ReadFile(input);
+  std::ofstream(tokens) << R"(["a", "b", "c", "d", "e", "f"])";
+  for (const std::string& arguments :
+       {input + " -o " + input, input + " --html " + input, input + " --tokens " + tokens + " --html " + tokens}) {
+    const Outcome outcome = Regard("map " + arguments);
+    EXPECT_EQ(outcome.status, 2) << arguments;
+    EXPECT_TRUE(outcome.err.ends_with("' is an input; name another file\n")) << outcome.err;
+  }
+  EXPECT_EQ(ReadFile(input), before);
+}
+
+// Nine tokens are within 8 of each other: to be local says nothing of a head.
+TEST(MapTest, ShortTextsAreNotCalledLocal) {
+  const auto kinds = [](std::int64_t tokens) {
+    const json report = MapJson(File("short.npz", {2, tokens, 4}, {2, tokens, 4}) + " --layout hsd --causal --scale 0.01");
+    return report["layers"][0]["each_head"][1]["kind"].get<std::string>();
+  };
+  EXPECT_EQ(kinds(9), "uniform");
+  EXPECT_EQ(kinds(10), "local");
+}
+
+// The largest layer a file can name; 2^63 is one more than any index.
+TEST(MapTest, LayersOfAnyNumber) {
+  const std::string largest = "9223372036854775807", path = Scratch("largest.npz");
+  const Tensor x = Random(1, {6, 4});
+  std::vector<io::OutputArray> arrays;
+  for (const std::string& layer : {std::string("3"), largest}) {
+    for (const char* name : {"q", "k", "v"}) arrays.push_back({.name = "layers." + layer + "." + name, .tensor = x});
+  }
+  io::WriteNpz(path, arrays);
+  const Outcome one = Regard("map " + path + " --layer " + largest);
   EXPECT_EQ(one.status, 0) << one.err;
-  const Outcome all = RunRegard({"map", "-"}, {.input = bytes});
-  EXPECT_EQ(all.status, 2);
-  EXPECT_NE(all.err.find("standard input can be read once only"), std::string::npos) << all.err;
+  EXPECT_NE(one.out.find("read as layer " + largest), std::string::npos) << one.out;
+  EXPECT_EQ(Regard("map " + path).status, 0);
+  EXPECT_EQ(Regard("map " + path + " --layer 4").status, 2);
 }
 
 // A bar while it runs, gone when it ends; the signal is obeyed in the middle of it and nothing is half-written.
@@ -342,7 +378,7 @@ TEST(MapTest, AnInterruptLeavesNothing) {
   EXPECT_LT(outcome.ms_after_interrupt, 3000);
   EXPECT_NE(outcome.err.find("\r█"), std::string::npos) << outcome.err;
   EXPECT_NE(outcome.err.find(" left"), std::string::npos) << outcome.err;
-  EXPECT_TRUE(outcome.err.ends_with(" \rregard: stopped on request\r\n")) << outcome.err;
+  EXPECT_TRUE(outcome.err.ends_with(" \rregard: interrupted; nothing was written\r\n")) << outcome.err;
 }
 
 TEST(MapTest, ProgressIsForTerminals) {
