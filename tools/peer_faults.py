@@ -1,7 +1,7 @@
 """Calls PyTorch and ONNX Runtime wrongly, in the ways their users do, and lets `regard check` name the mistake.
 
     python tools/peer_faults.py OUT --count 20 [--seed 3]        writes cases as tools/inject_faults.py does
-    python tools/score_diagnosis.py build/regard OUT --show      scores them
+    python tools/score_diagnosis.py build/release/regard OUT --show      scores them
 
 With --score COMMAND both at once; the exit status is 77 where neither torch nor onnxruntime is installed. The outputs are theirs: no
 attention is computed here but where a fault is in what users write around the call.

@@ -1,6 +1,6 @@
 """Runs `regard check --json` over the cases of tools/inject_faults.py and prints how often it was right.
 
-    python tools/score_diagnosis.py build/regard OUT [--jobs 2] [--show]
+    python tools/score_diagnosis.py build/release/regard OUT [--jobs 2] [--show]
 
 A case is right when one of its ids is among the first explanation and those that tie with it; a correct output is right when the
 verdict is match or rounding. The exit status is 1 when fewer than 99 % are right (pairs: 90 %; correct outputs: all).
