@@ -64,7 +64,8 @@ struct SummaryOptions {
 
 /// A head is the first of these whose share, the mean over non-empty queries of the weight that shows it, reaches one half; kUniform must
 /// reach 0.9. The score is that share; of a mixed head it is the largest of the shares of weight, NaN when every query is empty or one
-/// has NaN weights.
+/// has NaN weights. Where the rules of position let no query see a key further than 8 away, as in a text of nine tokens, all weight is
+/// local: neither kLocal nor kDiagonalBand says anything there, and neither is told.
 enum class HeadKind : std::uint8_t {
   kPreviousToken,  // weight on p − 1
   kSelf,           // weight on p

@@ -53,17 +53,23 @@ double LargestBand(const HeadEvidence& e) {
   return largest;
 }
 
+// Whether the rules of position let a query see further than local reaches: in a text of nine tokens they do not.
+bool ReachesBeyondLocal(const HeadEvidence& e) {
+  return e.first_distance < -kLocalReach || e.first_distance + static_cast<std::int64_t>(e.distances.size()) - 1 > kLocalReach;
+}
+
 }  // namespace
 
 HeadVerdict JudgeHead(const HeadEvidence& e) {
   // A query whose weights are undefined has an undefined entropy.
   if (e.queries == 0 || std::isnan(e.uniformity)) return {HeadKind::kMixed, std::numeric_limits<double>::quiet_NaN()};
   const auto mean = [&](double sum) { return std::min(1.0, sum / static_cast<double>(e.queries)); };
+  const bool told = ReachesBeyondLocal(e);
   const std::pair<HeadKind, double> shares[] = {{HeadKind::kPreviousToken, mean(WeightWithin(e, 1, 1))},
                                                 {HeadKind::kSelf, mean(WeightWithin(e, 0, 0))},
                                                 {HeadKind::kFirstToken, mean(e.first_key)},
-                                                {HeadKind::kLocal, mean(WeightWithin(e, -kLocalReach, kLocalReach))},
-                                                {HeadKind::kDiagonalBand, mean(LargestBand(e))}};
+                                                {HeadKind::kLocal, told ? mean(WeightWithin(e, -kLocalReach, kLocalReach)) : 0},
+                                                {HeadKind::kDiagonalBand, told ? mean(LargestBand(e)) : 0}};
   double largest = 0;
   for (const auto& [kind, share] : shares) {
     if (share >= kEnough) return {kind, share};
