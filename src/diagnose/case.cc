@@ -22,9 +22,7 @@ constexpr std::size_t kWrongProbes = 20, kRightProbes = 8;
 // Below this a masked score stands for −inf: implementations fill with the lowest finite number of their type, or −1e9, or −1e4.
 constexpr double kFillThreshold = -9000;
 
-// For LowPrecisionIsRefuted. Rounding fills its bound about alike in all rows, within a factor of a hundred; f32 fills less than a
-// thousandth of what bf16 would.
-constexpr double kNearlyAll = 0.9, kRoomToDiffer = 50, kUnlikeRounding = 1000, kUseOfMistakes = 0.02;
+constexpr double kNearlyAll = 0.9;
 
 // Whether neither one key nor the sink has nearly all of the weight.
 bool IsShared(const RowState& s) {
@@ -252,8 +250,8 @@ void Case::ChooseRows() {
         telling += std::isfinite(x) && x != 0 && std::fabs(x) != 1;
       }
     }
-    if (telling >= 8 && bf16) o.grid = DType::kBF16;
     if (telling >= 8 && f16) o.grid = DType::kF16;
+    if (telling >= 8 && bf16) o.grid = DType::kBF16;  // which f16 holds too, where they are not small
     o.storage = RoundoffOf(o.grid);
   }
 }
@@ -459,21 +457,6 @@ Fit Case::UneditedOf(Stage stage) const {
     for (const Fit& row : unedited_by_stage_[o]) fit.Add(row);
   }
   return fit;
-}
-
-bool Case::LowPrecisionIsRefuted() const {
-  constexpr int kBf16 = static_cast<int>(Precision::kBf16);
-  std::vector<double> used;  // the part of bf16's bound that a row fills, in the root mean square
-  for (std::size_t r = 0; r < rows_.size(); ++r) {
-    const Fit& fit = unedited_[r];
-    if (fit.lost_row) return true;
-    if (fit.shared && fit.room > kRoomToDiffer && fit.cells > 0)
-      used.push_back(std::sqrt(fit.squares[kBf16] / static_cast<double>(fit.cells)));
-  }
-  if (used.empty()) return false;
-  const double most = *std::max_element(used.begin(), used.end());
-  const auto exact = std::count_if(used.begin(), used.end(), [&](double part) { return part < most / kUnlikeRounding; });
-  return most > kUseOfMistakes && exact >= 3 && static_cast<double>(exact) >= 0.1 * static_cast<double>(used.size());
 }
 
 Fit Case::Unedited() const {

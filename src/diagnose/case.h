@@ -74,10 +74,6 @@ class Case {
   const std::vector<double>& w_out() const { return w_out_; }
   const std::vector<double>& b_out() const { return b_out_; }
 
-  /// Whether low precision is no explanation: it spares no row, so that none is as exact as f32 while others are far off, where it
-  /// would show (several keys share the weight, and bf16 has room to differ); and it makes no row of zeros.
-  bool LowPrecisionIsRefuted() const;
-
   /// A few rows that stand for all: `wrong` ones first the most telling, and `right` ones.
   const std::vector<RowId>& wrong_rows() const { return wrong_rows_; }
   const std::vector<RowId>& right_rows() const { return right_rows_; }

@@ -7,6 +7,7 @@
 
 #include "diagnose/case.h"
 #include "diagnose/evidence.h"
+#include "diagnose/low_precision.h"
 #include "diagnose/search.h"
 #include "diagnose/where.h"
 
@@ -38,8 +39,8 @@ std::string Number(double x) {
 
 // The precision that explains the contract's misfit; null if none does.
 const char* RoundingName(const Case& c) {
-  if (c.LowPrecisionIsRefuted()) return nullptr;
   const Fit fit = c.Unedited();
+  if (!fit.IsRounding(Precision::kBf16) || internal::LowPrecisionIsRefuted(c)) return nullptr;
   for (const Precision precision : {Precision::kTf32, Precision::kBf16}) {
     if (!fit.IsRounding(precision)) continue;
     if (precision == Precision::kBf16) return "bf16";
