@@ -172,7 +172,7 @@ DiagnosisProblem ToDiagnose(const io::Problem& problem, const Arrays& extras) {
 // ------------------------------------------------------------------------------------------------------------- showing
 
 nlohmann::ordered_json NumberOrText(double x) {
-  if (std::isfinite(x)) return x;
+  if (std::isfinite(x)) return x + 0;  // no −0
   return std::isnan(x) ? "nan" : x > 0 ? "inf" : "-inf";
 }
 
@@ -267,7 +267,7 @@ std::string ToText(const Diagnosis& d) {
   if (!d.where.text.empty()) {
     const WorstCell& w = d.where.worst;
     text += fmt::format("where    {}\nworst    {}[batch {}, head {}, row {}, column {}]: expected {:.6g}, observed {:.6g}\n",
-                        d.where.text, w.tensor, w.batch, w.head, w.row, w.column, w.expected, w.observed);
+                        d.where.text, w.tensor, w.batch, w.head, w.row, w.column, w.expected + 0, w.observed + 0);  // no −0
   }
   text += fmt::format("looked   at {}\n", d.coverage_note);
   for (const std::string& sentence : d.evidence) text += "  - " + sentence + "\n";
@@ -326,9 +326,12 @@ ExitStatus CheckCommand(const Options& options, Streams& streams) {
   const Arrays extras = ReadExtras(options);
   DiagnoseOptions how;
   how.threads = options.exec.threads;
+  how.on_progress = options.exec.on_progress;
+  how.stop_token = options.exec.stop_token;
   if (!options.batch.all()) how.batches = options.batch.Indices(problem.shape.batch);
   if (!options.head.all()) how.heads = options.head.Indices(problem.shape.heads);
   const Diagnosis d = Diagnose(ToDiagnose(problem, extras), Bind(problem, observed), Bind(problem, again), how);
+  streams.EndProgress();
   for (const std::string& note : problem.notes) streams.Note(note);
   streams.Print(options.json ? ToJson(d, problem).dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n"
                              : problem.reading + "\n\n" + ToText(d));

@@ -20,6 +20,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -57,6 +59,9 @@ struct DiagnoseOptions {
   int threads = 0;    // 0: all that OpenMP offers
   /// Rows of these sequences and query heads are compared; empty: of all. Mistakes are still looked for with all of them at hand.
   std::vector<std::int64_t> batches = {}, heads = {};
+  /// As in ExecOptions: the fraction done, now and then, from one thread at a time; and what ends Diagnose soon, with ErrorCode::kCancelled.
+  std::function<void(double)> on_progress = {};
+  std::stop_token stop_token = {};
 };
 
 enum class Verdict : std::uint8_t { kMatch, kRounding, kVariant, kFault, kUnexplained };

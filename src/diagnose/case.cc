@@ -137,6 +137,8 @@ Case::Case(const DiagnosisProblem& problem, const ObservedTensors& observed, con
     : given_(WithStandIns(problem, &stand_ins_)),
       evaluator_(BindProblem(given_), given_.weights ? ToView4(given_.weights) : View4{}),
       threads_(ResolveThreads(options.threads)),
+      on_progress_(options.on_progress),
+      stop_token_(options.stop_token),
       batches_(Chosen("batches", options.batches, evaluator_.problem().batch)),
       heads_(Chosen("heads", options.heads, evaluator_.problem().heads)) {
   const Operands& o = evaluator_.operands();
@@ -151,6 +153,7 @@ Case::Case(const DiagnosisProblem& problem, const ObservedTensors& observed, con
   unedited_by_stage_.assign(observed_.size(), std::vector<Fit>(rows_.size()));
   unedited_.resize(rows_.size());
   ParallelFor(threads_, static_cast<std::int64_t>(rows_.size()), [&](std::int64_t r, int) {
+    if (stopped()) return;
     const RowId row = rows_[static_cast<std::size_t>(r)];
     RowState state;
     evaluator_.Evaluate(unedited, row, &state);
@@ -161,7 +164,24 @@ Case::Case(const DiagnosisProblem& problem, const ObservedTensors& observed, con
     }
     unedited_[static_cast<std::size_t>(r)].shared = IsShared(state);
   });
+  ThrowIfStopped();
   ChooseProbes();
+}
+
+void Case::ThrowIfStopped() const {
+  if (stopped()) throw Error(ErrorCode::kCancelled, "stopped on request");
+}
+
+void Case::BeginPhase(double from, double to) const {
+  const std::lock_guard<std::mutex> lock(progress_mutex_);
+  phase_from_ = from, phase_to_ = to, tasks_done_ = 0;
+}
+
+void Case::CountTask(std::int64_t total) const {
+  if (!on_progress_) return;
+  const std::lock_guard<std::mutex> lock(progress_mutex_);
+  const double part = static_cast<double>(++tasks_done_) / static_cast<double>(std::max<std::int64_t>(total, 1));
+  on_progress_(phase_from_ + (phase_to_ - phase_from_) * std::min(part, 1.0));
 }
 
 void Case::BindObserved(const ObservedTensors& given) {
@@ -423,8 +443,12 @@ void Case::CompareRow(const Variant& variant, const RowState& s, RowId row, cons
 }
 
 Fit Case::Compare(const Variant& variant, RowId row, RowState* state, const Stage* only) const {
-  evaluator_.Evaluate(variant, row, state);
   Fit fit;
+  if (stopped()) {
+    std::fill(std::begin(fit.worst), std::end(fit.worst), kInfinity);
+    return fit;
+  }
+  evaluator_.Evaluate(variant, row, state);
   for (const ObservedStage& o : observed_) {
     if (only != nullptr && o.stage != *only) continue;
     Fit one;

@@ -2,6 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <mutex>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -83,6 +86,13 @@ class Case {
   std::vector<Fit> CompareAll(const Variant& variant) const;
   int threads() const { return threads_; }
 
+  /// Whether somebody asked to stop: Compare then answers at once that nothing fits, so that searches end soon.
+  bool stopped() const { return stop_token_.stop_requested(); }
+  void ThrowIfStopped() const;
+  /// From here on CountTask() reports fractions between these two.
+  void BeginPhase(double from, double to) const;
+  void CountTask(std::int64_t total) const;
+
  private:
   static DiagnosisProblem WithStandIns(const DiagnosisProblem& given, std::vector<Tensor>* stand_ins);
   void BindObserved(const ObservedTensors& observed);
@@ -95,6 +105,11 @@ class Case {
   DiagnosisProblem given_;
   Evaluator evaluator_;
   int threads_ = 1;
+  std::function<void(double)> on_progress_;
+  std::stop_token stop_token_;
+  mutable std::mutex progress_mutex_;
+  mutable double phase_from_ = 0, phase_to_ = 0;
+  mutable std::int64_t tasks_done_ = 0;
   std::vector<ObservedStage> observed_;
   std::vector<double> largest_value_;  // [v_dim]: largest finite |v|
   std::vector<double> w_out_, b_out_;  // [out_dim, heads·v_dim], [out_dim]

@@ -134,10 +134,25 @@ void Summarise(const Case& c, Diagnosis* d) {
   }
 }
 
+// Shares of the work, for progress: looking, single faults, pairs, and both once more in low precision.
+constexpr double kLooked = 0.02, kSingles = 0.1, kPairs = 0.55, kLooseSingles = 0.6;
+
 // What explains the misfit, best first; empty when rounding does, or nothing.
 std::vector<Candidate> Search(const Case& c, const DiagnoseOptions& options, bool rounding_explains) {
   const Proposals proposals = internal::ProposeAll(c);
-  std::vector<Candidate> found = internal::SearchSingles(c, proposals, Closeness::kTight);
+  const auto singles = [&](Closeness closeness, double from, double to) {
+    c.BeginPhase(from, to);
+    std::vector<Candidate> found = internal::SearchSingles(c, proposals, closeness);
+    c.ThrowIfStopped();
+    return found;
+  };
+  const auto pairs = [&](Closeness closeness, double from, double to) {
+    c.BeginPhase(from, to);
+    std::vector<Candidate> found = internal::SearchPairs(c, proposals, closeness);
+    c.ThrowIfStopped();
+    return found;
+  };
+  std::vector<Candidate> found = singles(Closeness::kTight, kLooked, kSingles);
   if (rounding_explains) {
     std::erase_if(found, [](const Candidate& candidate) {
       const std::size_t price = static_cast<std::size_t>(std::max(candidate.complexity, 0));
@@ -147,9 +162,9 @@ std::vector<Candidate> Search(const Case& c, const DiagnoseOptions& options, boo
   }
   if (found.empty()) found = internal::FindInconsistencies(c);
   if (found.empty() && internal::IsOneNumber(c)) return found;  // some pair of edits makes any number
-  if (found.empty() && options.pairs) found = internal::SearchPairs(c, proposals, Closeness::kTight);
-  if (found.empty()) found = internal::SearchSingles(c, proposals, Closeness::kLoose);
-  if (found.empty() && options.pairs) found = internal::SearchPairs(c, proposals, Closeness::kLoose);
+  if (found.empty() && options.pairs) found = pairs(Closeness::kTight, kSingles, kPairs);
+  if (found.empty()) found = singles(Closeness::kLoose, kPairs, kLooseSingles);
+  if (found.empty() && options.pairs) found = pairs(Closeness::kLoose, kLooseSingles, 1);
   return found;
 }
 

@@ -31,6 +31,12 @@ using internal::Variant;
 
 Tensor F32(const Dims& shape, std::initializer_list<float> values) { return Tensor::Of<float>(shape, values); }
 
+Tensor AllOf(float value, const Dims& shape) {
+  Tensor t(DType::kF32, shape);
+  std::fill_n(t.MutableAs<float>(), t.num_elements(), value);
+  return t;
+}
+
 // Whether `id` is the first explanation or ties with it.
 bool Names(const Diagnosis& d, const std::string& id) {
   for (int n = 0; n < std::max(d.ties, 1) && n < static_cast<int>(d.explanations.size()); ++n) {
@@ -170,9 +176,69 @@ TEST(Diagnose, TwoRunsThatDiffer) {
 
 TEST(Diagnose, OneNumberIsNoAttention) {
   const Tensor q = Noise({1, 2, 9, 4}, 0.7), k = Noise({1, 2, 9, 4}, 1.3), v = Noise({1, 2, 9, 4}, 2.9);
-  const Diagnosis d = Diagnose({.q = q, .k = k, .v = v}, {.context = Tensor(DType::kF32, {1, 2, 9, 4})});
+  const Diagnosis d = Diagnose({.q = q, .k = k, .v = v}, {.context = AllOf(3, {1, 2, 9, 4})});
   EXPECT_EQ(d.verdict, Verdict::kUnexplained) << d.summary;
   EXPECT_NE(d.evidence.back().find("one number"), std::string::npos) << d.evidence.back();
+}
+
+TEST(Diagnose, RowsNeverWritten) {
+  const Tensor q = Noise({1, 2, 9, 4}, 0.7), k = Noise({1, 2, 9, 4}, 1.3), v = Noise({1, 2, 9, 4}, 2.9);
+  const DiagnosisProblem p{.q = q, .k = k, .v = v, .params = {.causal = true}};
+  Tensor context = Attention(q, k, v, p.params, {.path = Path::kReference}).context;
+  const Diagnosis all = Diagnose(p, {.context = Tensor(DType::kF32, {1, 2, 9, 4})});
+  EXPECT_EQ(all.explanations.at(0).id, "F102") << all.summary;
+  EXPECT_LE(all.ties, 1);
+  std::fill_n(context.MutableAs<float>() + 9 * 4, 9 * 4, 0.0f);
+  const Diagnosis head = Diagnose(p, {.context = context});
+  EXPECT_EQ(head.explanations.at(0).id, "F102") << head.summary;
+  EXPECT_EQ(head.explanations.at(0).scope, "only head 1");
+}
+
+// One wrong cell, row or head beside results that are right: no rounding spares all others. In f32, f16 and bf16 storage.
+TEST(Diagnose, RoundingSparesNothing) {
+  const Tensor q = Noise({1, 4, 21, 8}, 0.7), k = Noise({1, 4, 21, 8}, 1.3), v = Noise({1, 4, 21, 16}, 2.9);
+  const DiagnosisProblem p{.q = q, .k = k, .v = v};
+  const Tensor right = Attention(q, k, v, {}, {.path = Path::kReference}).context;
+  const DType types[] = {DType::kF32, DType::kF16, DType::kBF16};
+  const std::int64_t row = 21 * 16 + 5 * 16;  // head 1, row 5
+  const std::pair<std::int64_t, std::int64_t> ranges[] = {{row + 3, 1}, {row, 16}, {21 * 16, 21 * 16}};
+  for (const DType type : types) {
+    for (const auto& [begin, count] : ranges) {
+      for (const float part : {1.0f, 4.0f, 16.0f}) {
+        Tensor wrong(type, right.shape());
+        for (std::int64_t n = 0; n < right.num_elements(); ++n) {
+          const float least = type == DType::kF32 ? 1e-4f : type == DType::kF16 ? 2e-3f : 1.6e-2f;
+          const float x = right.As<float>()[n] + (n >= begin && n < begin + count ? part * least : 0);
+          if (type == DType::kF32) wrong.MutableAs<float>()[n] = x;
+          if (type == DType::kF16) wrong.MutableAs<F16>()[n] = ToF16(x);
+          if (type == DType::kBF16) wrong.MutableAs<BF16>()[n] = ToBF16(x);
+        }
+        const Diagnosis d = Diagnose(p, {.context = wrong}, {}, {.pairs = false});
+        EXPECT_EQ(d.verdict, Verdict::kUnexplained) << Name(type) << " " << count << " cells, part " << part << ": " << d.summary;
+        EXPECT_EQ(d.where.heads, std::vector<std::int64_t>{1});
+      }
+    }
+  }
+}
+
+TEST(Diagnose, StopsOnRequest) {
+  const Tensor q = Noise({1, 2, 9, 4}, 0.7), k = Noise({1, 2, 9, 4}, 1.3), v = Noise({1, 2, 9, 4}, 2.9);
+  std::stop_source source;
+  double last = 0;
+  DiagnoseOptions options;
+  options.stop_token = source.get_token();
+  options.on_progress = [&](double done) {
+    last = done;
+    source.request_stop();
+  };
+  try {
+    Diagnose({.q = q, .k = k, .v = v}, {.context = Noise({1, 2, 9, 4}, 0.37)}, {}, options);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kCancelled);
+  }
+  EXPECT_GT(last, 0);
+  EXPECT_LT(last, 1);
 }
 
 TEST(Diagnose, ChosenHeadsAlone) {

@@ -29,27 +29,28 @@ std::vector<RowId> ProbeRows(const Case& c) {
   return rows;
 }
 
-// NaN and zero rows, against the rows that see no key.
+// NaN and zero rows of all that are compared, against the rows that see no key.
 void NonFiniteEvidence(const Case& c, const ObservedStage& o, std::vector<std::string>* evidence) {
-  std::int64_t nan_rows = 0, zero_rows = 0, empty_rows = 0, nan_empty = 0, zero_full = 0;
+  std::int64_t nan_rows = 0, nan_empty = 0, zero_full = 0, empty_rows = 0;
   const Variant unedited = c.evaluator().Unedited();
   RowState s;
-  for (const RowId& row : ProbeRows(c)) {
-    c.evaluator().EvaluateMasked(unedited, row, &s);
+  for (const RowId& row : c.rows()) {
     const std::vector<double> values = ReadRow(o, row);
     const bool nan = std::any_of(values.begin(), values.end(), [](double x) { return std::isnan(x); });
     const bool zero = std::all_of(values.begin(), values.end(), [](double x) { return x == 0; });
-    nan_rows += nan, zero_rows += zero, empty_rows += s.num_visible == 0;
+    nan_rows += nan;
+    if (!nan && !zero && nan_rows > nan_empty) continue;  // who else is empty no longer matters
+    c.evaluator().EvaluateMasked(unedited, row, &s);
+    empty_rows += s.num_visible == 0;
     nan_empty += nan && s.num_visible == 0, zero_full += zero && s.num_visible > 0;
   }
+  const std::string of = " of the " + WithCommas(static_cast<std::int64_t>(c.rows().size())) + " rows looked at";
   if (nan_rows > 0 && nan_rows == empty_rows && nan_empty == nan_rows)
     evidence->push_back(std::string(Name(o.stage)) + " is NaN exactly in the rows that see no key");
   else if (nan_rows > 0)
-    evidence->push_back(std::string(Name(o.stage)) +
-                        Format(" is NaN in %.0f of the rows looked at", static_cast<double>(nan_rows)));
+    evidence->push_back(std::string(Name(o.stage)) + " is NaN in " + WithCommas(nan_rows) + of);
   if (zero_full > 0)
-    evidence->push_back(std::string(Name(o.stage)) +
-                        Format(" is 0 in %.0f rows that do see keys", static_cast<double>(zero_full)));
+    evidence->push_back(std::string(Name(o.stage)) + " is 0 in " + WithCommas(zero_full) + of + ", which do see keys");
 }
 
 // Row sums, sign and support of observed weights.

@@ -100,7 +100,7 @@ bool SameGroup(std::string_view id_a, std::string_view id_b) {
       {"F60", "F95"},                                     // transposed weights of symmetric scores
       {"F15", "F16", "F99"},                              // which kv head, which order of heads
       {"F10", "F13", "F14", "F18"},                       // memory of one tensor read in another order
-      {"F35", "F37", "F38"},                              // one query sees everything under one alignment
+      {"F35", "F37", "F38", "F103"},                      // one query sees everything under one alignment
       {"F04", "F05", "F87"},                              // a constant factor has several stories
       {"F42", "F45"},
       {"F47", "F46", "F44"},

@@ -14,7 +14,7 @@ constexpr double kRoundoff = 0x1p-11;
 // Measured over correct outputs of tools/inject_faults.py. Right rows use 0.02 of L at least, but for an approximate exp, which
 // is exact where its polynomial crosses exp: 0.0005, in a few rows. f32 uses 0.0001. Spikes of up to 1,025.
 constexpr double kMostOfRow = 2;  // cells of a row err together
-constexpr double kFewestMoved = 4, kLeastUsePerMoved = 2.5e-5, kLeastUse = 0.005;
+constexpr double kFewestMoved = 4, kFewestMovedInStorage = 24, kLeastUsePerMoved = 2.5e-5, kLeastUse = 0.005;
 constexpr double kManyRight = 0.4, kSomeRight = 0.1, kUseOfMistakes = 3, kLargestSpike = 1e4;
 constexpr std::int64_t kFewestCells = 8;
 
@@ -175,13 +175,17 @@ bool LowPrecisionIsRefuted(const Case& c) {
   }
   for (const ObservedStage& o : c.observed()) {
     if (c.UneditedOf(o.stage).Matches()) continue;
+    // A cap that is reached hides what the scores err by, and only what v adds to it shows.
+    if (c.problem().soft_cap > 0 && o.stage != Stage::kContext && o.stage != Stage::kProjected) continue;
     const Spread spread = SpreadOf(c, o);
     if ((o.stage == Stage::kContext || o.stage == Stage::kProjected) && spread.largest_spike > kLargestSpike) return true;
     const double share = static_cast<double>(spread.right_rows) / static_cast<double>(std::max<std::int64_t>(spread.rows, 1));
     const bool many = spread.right_rows < spread.rows &&
                       (share >= kManyRight || (share >= kSomeRight && spread.use_of_wrong_rows > kUseOfMistakes));
+    // Where storage is coarse, a few cells agree by chance.
+    const double fewest = o.storage.relative > kUnitRoundoff[0] ? kFewestMovedInStorage : kFewestMoved;
     const double least_use = std::min(kLeastUse, kLeastUsePerMoved * spread.moved_in_right_rows);
-    if (many && spread.moved_in_right_rows >= kFewestMoved && spread.use_of_right_rows < least_use) return true;
+    if (many && spread.moved_in_right_rows >= fewest && spread.use_of_right_rows < least_use) return true;
   }
   return false;
 }

@@ -321,9 +321,11 @@ std::vector<Candidate> SearchSingles(const Case& c, const Proposals& proposals, 
   std::mutex mutex;
   std::vector<char> fits(proposals.hypotheses.size(), 0);
   ParallelFor(c.threads(), static_cast<std::int64_t>(fits.size()), [&](std::int64_t n, int) {
+    if (c.stopped()) return;
     RowState state;
     fits[static_cast<std::size_t>(n)] = prober.Fits(WithEdit(c, proposals.hypotheses[static_cast<std::size_t>(n)].edit),
                                                     proposals.hypotheses[static_cast<std::size_t>(n)].complexity, &state);
+    c.CountTask(static_cast<std::int64_t>(proposals.hypotheses.size() + proposals.families.size()));
   });
   std::vector<std::size_t> order;
   for (std::size_t n = 0; n < fits.size(); ++n) {
@@ -334,6 +336,7 @@ std::vector<Candidate> SearchSingles(const Case& c, const Proposals& proposals, 
   });
   std::set<const Fault*> known;
   for (const std::size_t n : order) {
+    if (c.stopped()) break;
     const Hypothesis& h = proposals.hypotheses[n];
     if (known.count(h.fault) > 0) continue;
     Candidate candidate{{h.fault}, h.params, h.edit, h.complexity};
@@ -348,10 +351,12 @@ std::vector<Candidate> SearchSingles(const Case& c, const Proposals& proposals, 
   const std::vector<RowId> rows = RowsToSolveOn(c);
   std::vector<double> constants(proposals.families.size());
   ParallelFor(c.threads(), static_cast<std::int64_t>(constants.size()), [&](std::int64_t n, int) {
+    if (c.stopped()) return;
     RowState state;
     const Family& family = proposals.families[static_cast<std::size_t>(n)];
     constants[static_cast<std::size_t>(n)] =
         SolveConstant(prober, family, c.evaluator().Unedited(), {.last_rows = rows, .thorough = true}, &state);
+    c.CountTask(static_cast<std::int64_t>(proposals.hypotheses.size() + proposals.families.size()));
   });
   RowState state;
   for (std::size_t n = 0; n < constants.size(); ++n) {
@@ -407,13 +412,15 @@ std::vector<Candidate> SearchPairs(const Case& c, const Proposals& proposals, Cl
   const double budget = kPairBudget / row_cost / static_cast<double>(std::max<std::size_t>(all.size(), 1));
   std::mutex mutex;
   ParallelFor(c.threads(), static_cast<std::int64_t>(all.size()), [&](std::int64_t n, int) {
+    if (c.stopped()) return;
+    c.CountTask(static_cast<std::int64_t>(all.size()));
     const Hypothesis& a = *all[static_cast<std::size_t>(n)];
     RowState state;
     double spent = 0;  // a share of the budget each, so that the outcome does not depend on threads
     const Variant with_a = WithEdit(c, a.edit);
     for (const Family& family : proposals.families) {
       if (a.complexity > 0 || a.fault->whole_heads || (a.slots & family.slots) != 0 || a.fault == family.fault) continue;
-      if ((spent += kSolvingPrice) > budget) return;
+      if ((spent += kSolvingPrice) > budget || c.stopped()) return;
       const double constant = SolveConstant(prober, family, with_a, {.last_rows = c.wrong_rows()}, &state);
       if (std::isnan(constant)) continue;
       const std::vector<ExplanationParam> params = family.describe(constant);
@@ -431,7 +438,7 @@ std::vector<Candidate> SearchPairs(const Case& c, const Proposals& proposals, Cl
       if ((a.slots & b.slots) != 0 || a.fault == b.fault || a.complexity + b.complexity > 1) continue;
       const bool whole_heads = a.fault->whole_heads || b.fault->whole_heads;
       if (whole_heads && a.complexity + b.complexity > 0) continue;
-      if ((spent += whole_heads ? static_cast<double>(p.q_len) / 4 : 1) > budget) return;
+      if ((spent += whole_heads ? static_cast<double>(p.q_len) / 4 : 1) > budget || c.stopped()) return;
       Variant v = with_a;
       v.memo = c.evaluator().Unedited().memo;
       b.edit(v);

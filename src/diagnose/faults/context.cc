@@ -228,6 +228,17 @@ void SummaryOfAnotherStage(const Case& c, Proposals& p) {
   }
 }
 
+// A buffer that was allocated and not filled. It goes with no other mistake: nothing of that would show.
+void NeverWritten(const Case& c, Proposals& p) {
+  if (c.Find(Stage::kContext) == nullptr) return;
+  p.Add([](Variant& v) {
+    v.product = [](RowState& s) {
+      Evaluator::MultiplyByValues(s);
+      std::fill(s.context.begin(), s.context.end(), 0);
+    };
+  });
+}
+
 constexpr Fault kFaults[] = {
     {"F19", "k used as v", Stage::kContext, slot::kValues, "weights·k", "weights are right, the context lies in the span of k",
      "multiply the weights by v", KeysForValues},
@@ -248,6 +259,9 @@ constexpr Fault kFaults[] = {
     {"F95", "weights transposed", Stage::kContext, slot::kValues, "weightsᵀ·v",
      "weights are right; the context is that of columns", "context = weights·v: sum over keys, the last axis of the weights",
      WeightsTransposed, false, true},
+    {"F102", "rows never written", Stage::kContext, ~Slots{0}, "context = 0", "rows of zeros that see keys",
+     "write every row: check the grid of blocks, the bounds of the loops over heads and rows, and which buffer is returned",
+     NeverWritten},
 };
 
 }  // namespace

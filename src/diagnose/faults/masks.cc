@@ -1,9 +1,10 @@
-// Faults of masks: F20, F21, F35–F54.
+// Faults of masks: F20, F21, F35–F54, F103.
 //
 // A rule bent is an edit of Rules. A key that is dropped in another way than with −inf is an edit of the masking step; each comes in
 // two widths: for what the mask tensor hides, and for what anything hides (an implementation may fold causal and padding into one mask).
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 
 #include "diagnose/fault.h"
 
@@ -15,6 +16,16 @@ bool HasSegments(const Case& c) { return c.problem().q_segments.data != nullptr;
 bool HasWindow(const Case& c) { return c.problem().window_left.has_value() || c.problem().window_right.has_value(); }
 bool HasRules(const Case& c) {
   return c.problem().causal || HasWindow(c) || HasSegments(c) || c.problem().kv_lens.data != nullptr;
+}
+
+// Whether one of these is the q_offset of every sequence.
+bool EveryOffset(const Problem& x, std::initializer_list<std::int64_t> offsets) {
+  return std::any_of(offsets.begin(), offsets.end(), [&](std::int64_t offset) {
+    for (std::int64_t b = 0; b < x.batch; ++b) {
+      if (x.QOffset(b) != offset) return false;
+    }
+    return true;
+  });
 }
 
 void EmptyToNaN(RowState& s) { std::fill(s.weights.begin(), s.weights.end(), kNaN); }
@@ -67,12 +78,23 @@ void OtherAlignment(const Case& c, Proposals& p) {
 void CausalOffByOne(const Case& c, Proposals& p) {
   const Problem& x = c.problem();
   if (!x.causal) return;
+  for (const std::int64_t shift : {1, -1})
+    AddRuleEdit(p, slot::kCausal, [shift](Variant& v) { v.rules.causal_shift = shift; }, {{"diagonal", Number(shift)}});
+}
+
+// Diagonals that have no name: not off by one, not the other alignment where only the causal rule depends on it, and not without any key.
+void OtherDiagonal(const Case& c, Proposals& p) {
+  const Problem& x = c.problem();
+  if (!x.causal) return;
   const std::int64_t furthest = x.kv_len <= 2048 ? x.kv_len : 64;
-  for (std::int64_t distance = 1; distance <= furthest; ++distance) {
+  for (std::int64_t distance = 2; distance <= furthest; ++distance) {
     for (const std::int64_t shift : {distance, -distance}) {
-      const int complexity = distance == 1 ? 0 : 1;
+      bool sees_any = false;
+      for (std::int64_t b = 0; b < x.batch; ++b) sees_any = sees_any || x.q_len - 1 + x.QOffset(b) + shift >= 0;
+      const bool is_alignment = !HasWindow(c) && EveryOffset(x, {-shift, x.kv_len - x.q_len - shift});
+      if (is_alignment || !sees_any) continue;
       AddRuleEdit(
-          p, slot::kCausal, [shift](Variant& v) { v.rules.causal_shift = shift; }, {{"diagonal", Number(shift)}}, complexity);
+          p, slot::kCausal, [shift](Variant& v) { v.rules.causal_shift = shift; }, {{"diagonal", Number(shift)}}, 1);
     }
   }
 }
@@ -102,7 +124,9 @@ void OtherWindow(const Case& c, Proposals& p) {
   const std::int64_t widest = std::min<std::int64_t>(x.kv_len, 1024);
   for (std::int64_t window = 0; window < widest; ++window) {
     p.Add([window](Variant& v) { v.rules.window_left = window; }, {{"window_left", Number(window)}}, 1);
-    if ((x.window_right || !x.causal) && window > 0)
+    // Where nothing else bounds a row, this is a causal mask (F36).
+    const bool is_causal = !x.window_right && !x.window_left && EveryOffset(x, {-window, x.kv_len - x.q_len - window});
+    if ((x.window_right || !x.causal) && window > 0 && !is_causal)
       p.Add([window](Variant& v) { v.rules.window_right = window; }, {{"window_right", Number(window)}}, 1);
     if (x.window_right && x.window_left)
       p.Add([window](Variant& v) { v.rules.window_left = v.rules.window_right = window; },
@@ -381,6 +405,9 @@ constexpr Fault kFaults[] = {
      "a convention, not a mistake: state which one is meant with --q-offset top-left or bottom-right", OtherAlignment, true},
     {"F38", "causal mask off by one", Stage::kMaskedScores, slot::kCausal, "j ≤ i + shift", "one diagonal too many or too few",
      "a query sees itself: j ≤ i (tril with diagonal 0)", CausalOffByOne},
+    {"F103", "causal mask on another diagonal", Stage::kMaskedScores, slot::kCausal, "j ≤ i + shift",
+     "several diagonals too many or too few", "let query i see keys up to i + q_offset: pass the length of the cache as q_offset",
+     OtherDiagonal},
     {"F39", "window of another size", Stage::kMaskedScores, slot::kWindow, "window W against W+1",
      "every row beyond the window sees some keys more or less",
      "count the query itself or not, as the model does: window_left = W − 1 when W includes it", OtherWindow},
