@@ -24,8 +24,9 @@ std::string Label(std::int64_t index, const io::Tokens& tokens, std::int64_t bat
   return tokens ? fmt::format("{} {}", index, report::ShowToken(tokens.At(batch, index))) : std::to_string(index);
 }
 
-report::ExplanationLabels LabelsOf(const io::Problem& problem, const report::RowIndex& row) {
+report::ExplanationLabels LabelsOf(const io::Problem& problem, const report::RowIndex& row, int max_width) {
   report::ExplanationLabels labels;
+  labels.max_width = max_width;
   labels.q = report::QueryName(problem);
   labels.k = report::KeyName(problem);
   labels.v = report::ValueName(problem);
@@ -90,7 +91,7 @@ ExitStatus ExplainCommand(const Options& options, Streams& streams) {
     if (options.json) {
       explanations.push_back(std::move(explanation));
     } else {
-      streams.Print('\n' + report::Show(explanation, LabelsOf(problem, row)));
+      streams.Print('\n' + report::Show(explanation, LabelsOf(problem, row, streams.is_terminal() ? streams.width() : 0)));
     }
   }
   if (options.json) streams.Print(report::ExplanationsJson(problem, explanations) + '\n');

@@ -271,7 +271,7 @@ ExitStatus MapCommand(const Options& options, Streams& streams) {
     streams.Print(report::MapJson(all.maps, all.request.heads, all.notes, files) + '\n');
     return ExitStatus::kDone;
   }
-  streams.Print(report::ShowMap(all.maps, {streams.width(), ColorsOf(streams), all.request.heads}));
+  streams.Print(report::ShowMap(all.maps, {streams.width(), ColorsOf(streams), all.request.heads, streams.is_terminal()}));
   if (!options.output.empty() || !options.html.empty()) streams.Print("\n");
   if (!options.output.empty()) streams.Print(fmt::format("saved {} arrays to {}\n", files.saved.size(), options.output));
   if (!options.html.empty())

@@ -13,6 +13,7 @@ namespace regard::cli {
 namespace {
 
 constexpr std::size_t kFlushBytes = 1 << 16;
+constexpr long kMostColumns = 10'000;
 
 double Now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
@@ -38,10 +39,17 @@ int Columns(int descriptor) {
   return ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
+// Of results: what the environment states, as for other programs, else the terminal's.
+int ResultColumns() {
+  const char* const stated = std::getenv("COLUMNS");
+  const long columns = stated != nullptr ? std::strtol(stated, nullptr, 10) : 0;
+  return columns > 0 && columns <= kMostColumns ? static_cast<int>(columns) : Columns(STDOUT_FILENO);
+}
+
 }  // namespace
 
 Streams::Streams()
-    : is_terminal_(isatty(STDOUT_FILENO) != 0), errors_to_terminal_(isatty(STDERR_FILENO) != 0), width_(Columns(STDOUT_FILENO)) {
+    : is_terminal_(isatty(STDOUT_FILENO) != 0), errors_to_terminal_(isatty(STDERR_FILENO) != 0), width_(ResultColumns()) {
   const char* no_color = std::getenv("NO_COLOR");
   colors_ = is_terminal_ && IsTrueColor(std::getenv("COLORTERM")) && (no_color == nullptr || *no_color == '\0');
 }

@@ -42,7 +42,7 @@ class Streams {
 
   /// Of standard output, when it is a terminal.
   bool is_terminal() const { return is_terminal_; }
-  int width() const { return width_; }     // columns; 80 when not a terminal
+  int width() const { return width_; }     // columns: COLUMNS when set, 80 when not a terminal
   bool colors() const { return colors_; }  // 24-bit: a terminal, COLORTERM says truecolor or 24bit, NO_COLOR is not set
 
  private:

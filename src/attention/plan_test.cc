@@ -40,6 +40,17 @@ TEST(Plan, ALargeCapacityIsFine) {
   EXPECT_LT(Plan(shape, {}, {.threads = 2}).WorkspaceBytes(), std::size_t{1} << 40);
 }
 
+// Ends at once: nothing is done for each of sequences and heads without queries.
+TEST(Plan, ManySequencesWithoutQueries) {
+  constexpr std::int64_t kMany = std::int64_t{1} << 28;
+  const Tensor none(DType::kF32, {kMany, kMany, 0, 1});
+  for (const Path path : {Path::kFused, Path::kStaged, Path::kReference}) {
+    const AttentionResult r = Attention(none, none, none, {.causal = true}, {.path = path, .threads = 1});
+    EXPECT_EQ(r.context.shape(), none.shape());
+    EXPECT_EQ(r.empty_rows, 0);
+  }
+}
+
 TEST(Plan, RefusesMoreThreadsThanCanBeStarted) {
   ExpectError([] { Plan({.q_len = 4, .kv_len = 4, .head_dim = 4, .v_dim = 4}, {}, {.threads = 2147483647}); },
               ErrorCode::kInvalidArgument, "threads: 2147483647 is more than 4096");

@@ -43,6 +43,7 @@ RowKeys Interval(const Problem& p, std::int64_t kv_len, std::int64_t position, R
 }  // namespace
 
 void ComputeRowKeys(const Problem& p, RowKeys* rows) {
+  if (p.q_len == 0) return;  // of however many sequences a file claims
   for (std::int64_t b = 0; b < p.batch; ++b, rows += p.q_len) {
     const std::int64_t kv_len = p.KvLen(b), q_offset = p.QOffset(b);
     if (p.q_segments.data == nullptr) {

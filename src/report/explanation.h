@@ -57,6 +57,7 @@ struct ExplanationLabels {
   std::vector<std::string> key_labels;    // one a key
   bool name_head = false;                 // whether there are several heads or sequences
   std::string q_origin;                   // "inputs[1] · w_queryᵀ"; may be empty
+  int max_width = 0;                      // tables are cut to it; 0: they are not
 };
 
 /// At most `max_keys` keys are shown line by line, those that weigh most; the rest is one line.

@@ -20,6 +20,7 @@ constexpr int kNumbersPerLine = 8;
 using Cells = std::vector<std::string>;
 
 std::string Fine(double x) {
+  if (std::isnan(x)) return "nan";  // of either sign
   const std::string text = std::isfinite(x) && std::fabs(x) >= 1e7 ? fmt::format("{:.6e}", x) : fmt::format("{:.6f}", x);
   return text == "-0.000000" ? "0.000000" : text;
 }
@@ -32,6 +33,7 @@ int DecimalsOf(double x) {
   return 6;
 }
 std::string Given(double x, int decimals) {
+  if (std::isnan(x)) return "nan";
   const double magnitude = std::fabs(x);
   return std::isfinite(x) && x != 0 && (magnitude >= 1e7 || magnitude < 1e-4) ? fmt::format("{:.6g}", x)
                                                                               : fmt::format("{:.{}f}", x, decimals);
@@ -152,7 +154,7 @@ class Writer {
     if (!rest_.empty()) rows.push_back(sum_row(RestLabel(), rest_weight, rest));
     for (std::size_t d = 0; d < sums.size(); ++d) sums[d] += rest[d];
     rows.push_back(sum_row("sum", weight_sum + rest_weight, sums));
-    text_ += AlignColumns(rows, align);
+    text_ += AlignColumns(rows, align, labels_.max_width);
   }
 
   const char* LastScore() const { return HasRules() ? "masked score" : "score"; }
@@ -176,7 +178,7 @@ class Writer {
     if (e_.has_sink)
       rows.push_back({"  the sink", Fine(e_.sink), Fine(e_.sink - e_.largest), Fine(e_.sink_exp), Fine(e_.sink_exp / e_.total)});
     rows.push_back({"  total", "", "", Fine(exps + rest_exp + e_.sink_exp), Fine((exps + rest_exp + e_.sink_exp) / e_.total)});
-    text_ += AlignColumns(rows, {Align::kLeft, Align::kRight, Align::kRight, Align::kRight, Align::kRight});
+    text_ += AlignColumns(rows, {Align::kLeft, Align::kRight, Align::kRight, Align::kRight, Align::kRight}, labels_.max_width);
   }
 
   void MaskedScores() {
@@ -202,7 +204,7 @@ class Writer {
       row.push_back(Fine(key.masked_score));
       rows.push_back(row);
     }
-    text_ += AlignColumns(rows, align);
+    text_ += AlignColumns(rows, align, labels_.max_width);
   }
 
   // "0.55×0.43 + 0.87×0.15 + 0.66×0.89", or the largest products and the rest.
@@ -245,7 +247,7 @@ class Writer {
     }
     std::vector<Align> align(rows[0].size(), Align::kRight);
     align.front() = align.back() = Align::kLeft;
-    text_ += AlignColumns(rows, align);
+    text_ += AlignColumns(rows, align, labels_.max_width);
     if (rest_.empty()) return;
     const auto [low, high] = std::minmax_element(
         rest_.begin(), rest_.end(), [&](std::size_t a, std::size_t b) { return e_.keys[a].score < e_.keys[b].score; });

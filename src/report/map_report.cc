@@ -171,9 +171,11 @@ double MapBytes(const PlanShape& shape, const MapRequest& request) {
   const double bins =
       std::min(queries, static_cast<double>(request.bin_rows)) * std::min(keys, static_cast<double>(request.bin_cols));
   const double context = static_cast<double>(shape.v_dim) * static_cast<double>(ItemSize(shape.v_dtype));
+  constexpr double kHeadBytes = sizeof(HeadFacts) + 512;  // a head, and the line of text or the object that it becomes
   // A query: lse, row_max, row_argmax, entropy, topk_tail, two of distance and two shares; top_k of i64 and f32. A key: two
   // masses.
-  return batch * static_cast<double>(shape.heads) * (queries * (context + 40 + 12 * top_k) + keys * (8 + 12 * top_k) + 8 * bins);
+  return batch * static_cast<double>(shape.heads) *
+         (kHeadBytes + queries * (context + 40 + 12 * top_k) + keys * (8 + 12 * top_k) + 8 * bins);
 }
 
 double MapScratchBytes(const io::Problem& problem, const MapRequest& request, const ExecOptions& exec) {

@@ -87,6 +87,7 @@ struct MapView {
   int width = 80;
   Colors colors = Colors::kNone;
   std::vector<std::int64_t> heads = {};  // those with pictures; the table has these only. Empty: all, without pictures
+  bool is_terminal = false;              // tables are cut to its width
 };
 std::string ShowMap(const std::vector<LayerMap>& maps, const MapView& view);
 

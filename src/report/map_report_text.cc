@@ -134,8 +134,9 @@ class TextMap {
     }
     const std::string title = Title(map, batch);
     text_ += '\n' + (title.empty() ? "" : title + '\n');
-    text_ += AlignColumns(
-        rows, {Align::kRight, Align::kLeft, Align::kRight, Align::kRight, Align::kRight, Align::kRight, Align::kLeft});
+    text_ += AlignColumns(rows,
+                          {Align::kRight, Align::kLeft, Align::kRight, Align::kRight, Align::kRight, Align::kRight, Align::kLeft},
+                          view_.is_terminal ? view_.width : 0);
   }
 
   void Picture(const LayerMap& map, std::size_t batch, std::size_t n) {

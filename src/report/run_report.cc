@@ -121,6 +121,16 @@ double WeightErrorBound(const io::Problem& problem, const Tensor& scores) {
          ((dim + 16) * products + 16 * LargestMagnitude(scores) + static_cast<double>(scores.dim(2) + scores.dim(3)));
 }
 
+// The largest |x| among finite ones of an f64 tensor; 0 when there is none.
+double LargestFinite(const Tensor& tensor) {
+  const double* values = tensor.As<double>();
+  double largest = 0;
+  for (std::int64_t i = 0; i < tensor.num_elements(); ++i) {
+    if (std::isfinite(values[i])) largest = std::max(largest, std::fabs(values[i]));
+  }
+  return largest;
+}
+
 }  // namespace
 
 Call CallOf(const io::Problem& problem) {
@@ -148,6 +158,12 @@ RunReport MakeRunReport(const io::Problem& problem, const RunResult& result, con
   RowStages staged = ComputeRows(call, report.sample, WithPath(exec, Path::kStaged));
   Tensor shown = GatherRows(result.context, report.sample);
 
+  if (const double largest = LargestFinite(reference.scores); largest > std::numeric_limits<float>::max()) {
+    report.remarks.push_back(
+        fmt::format("scores reach {:.1e} in double and overflow f32, where 3.4e38 is the largest number: make q and k smaller, "
+                    "or use --path reference",
+                    largest));
+  }
   report.agreement.sample = report.sample;
   const auto compare = [&](Path path) {
     const bool is_result = path == result.path;

@@ -49,7 +49,7 @@ class TextReport {
 
   std::string Write() {
     if (!r_.sample.everything) text_ += fmt::format("stages of {}\n", Describe(r_.sample));
-    text_ += StageTable(r_.stages);
+    text_ += StageTable(r_.stages, view_.is_terminal ? view_.width : 0);
     for (const std::string& remark : r_.remarks) text_ += remark + '\n';
     if (r_.empty_rows > 0)
       text_ += fmt::format("{} empty rows: queries that see no key; their context is 0\n", ShowCount(r_.empty_rows));

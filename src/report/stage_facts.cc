@@ -143,12 +143,12 @@ WeightSums SumsOf(const Tensor& weights, const RowSample& sample) {
   return sums;
 }
 
-std::string StageTable(const std::vector<StageFacts>& stages) {
+std::string StageTable(const std::vector<StageFacts>& stages, int max_width) {
   std::vector<std::vector<std::string>> rows = {{"stage", "range"}};
   for (const StageFacts& stage : stages) {
     rows.push_back({stage.name + ' ' + ToString(stage.shape) + " = " + stage.how, Show(stage.range)});
   }
-  std::string text = AlignColumns(rows, {Align::kLeft, Align::kLeft});
+  std::string text = AlignColumns(rows, {Align::kLeft, Align::kLeft}, max_width);
   text += '\n';
   for (const StageFacts& stage : stages) {
     if (stage.square) text += SquareLine(stage, stage.shape.size() > 2) + '\n';

@@ -64,6 +64,6 @@ SquareFacts SquareFactsOf(const Tensor& values, const Tensor& masked_scores, con
 WeightSums SumsOf(const Tensor& weights, const RowSample& sample);
 
 /// The table of stages and below it what is to be said about square stages and sums.
-std::string StageTable(const std::vector<StageFacts>& stages);
+std::string StageTable(const std::vector<StageFacts>& stages, int max_width = 0);
 
 }  // namespace regard::report

@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 namespace regard::report {
 namespace {
+
+constexpr int kFewestColumns = 8;  // of a column that is cut
 
 // One code point at text[at]; `length` bytes. What is not UTF-8 gives length 1 and valid = false.
 struct CodePoint {
@@ -158,17 +161,34 @@ std::string ShowList(std::span<const std::int64_t> numbers, std::size_t max_show
   return numbers.size() > max_shown ? text + ", …" : text;
 }
 
-std::string AlignColumns(const std::vector<std::vector<std::string>>& rows, const std::vector<Align>& columns) {
+std::string CutRight(const std::string& text, int width) {
+  if (DisplayWidth(text) <= width) return text;
+  std::string kept;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t length = Decode(text, at).length;
+    const std::string piece = text.substr(at, length);
+    if (DisplayWidth(kept + piece) > width - 1) break;
+    kept += piece;
+    at += length;
+  }
+  return kept + "…";
+}
+
+std::string AlignColumns(const std::vector<std::vector<std::string>>& rows, const std::vector<Align>& columns, int max_width) {
   std::vector<int> widths(columns.size(), 0);
   for (const auto& row : rows) {
     for (std::size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], DisplayWidth(row[c]));
   }
+  const auto widest = std::ranges::max_element(widths);
+  const int excess = std::accumulate(widths.begin(), widths.end(), 2 * static_cast<int>(widths.size()) - 2) - max_width;
+  if (max_width > 0 && excess > 0) *widest = std::max(std::min(*widest, kFewestColumns), *widest - excess);
   std::string text;
   for (const auto& row : rows) {
     std::string line;
     for (std::size_t c = 0; c < row.size(); ++c) {
       if (c > 0) line += "  ";
-      line += columns[c] == Align::kRight ? PadLeft(row[c], widths[c]) : PadRight(row[c], widths[c]);
+      const std::string cell = CutRight(row[c], widths[c]);
+      line += columns[c] == Align::kRight ? PadLeft(cell, widths[c]) : PadRight(cell, widths[c]);
     }
     line.erase(line.find_last_not_of(' ') + 1);
     text += line + '\n';

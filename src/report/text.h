@@ -38,8 +38,12 @@ std::string ShowBytes(double bytes);
 /// "1, 4, 9" of at most `max_shown` numbers; more are cut with "…".
 std::string ShowList(std::span<const std::int64_t> numbers, std::size_t max_shown = 12);
 
-/// Rows of cells, aligned; the first row is the heading. Columns are two spaces apart, the last one is not padded.
+/// At most `width` columns, the last one "…" when something was cut.
+std::string CutRight(const std::string& text, int width);
+
+/// Rows of cells, aligned; the first row is the heading. Columns are two spaces apart, the last one is not padded. Where lines would be longer
+/// than `max_width`, the widest column is cut, to no less than 8; 0 is no limit.
 enum class Align : std::uint8_t { kLeft, kRight };
-std::string AlignColumns(const std::vector<std::vector<std::string>>& rows, const std::vector<Align>& columns);
+std::string AlignColumns(const std::vector<std::vector<std::string>>& rows, const std::vector<Align>& columns, int max_width = 0);
 
 }  // namespace regard::report

@@ -71,5 +71,13 @@ TEST(AlignColumns, CountsColumnsOfTheTerminal) {
   EXPECT_EQ(AlignColumns({{"a", "x"}, {"注意", "12"}}, {Align::kLeft, Align::kRight}), "a      x\n注意  12\n");
 }
 
+TEST(AlignColumns, CutsTheWidestColumnToTheLine) {
+  const std::vector<std::vector<std::string>> rows = {{"stage", "range"}, {"scores = 注意 · keys", "0.1 … 0.9"}};
+  const std::vector<Align> columns = {Align::kLeft, Align::kLeft};
+  EXPECT_EQ(AlignColumns(rows, columns, 31), AlignColumns(rows, columns));
+  EXPECT_EQ(AlignColumns(rows, columns, 24), "stage          range\nscores = 注…   0.1 … 0.9\n");
+  EXPECT_EQ(AlignColumns(rows, columns, 3), "stage     range\nscores …  0.1 … 0.9\n");
+}
+
 }  // namespace
 }  // namespace regard::report

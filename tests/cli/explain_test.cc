@@ -1,6 +1,8 @@
 // `regard explain` and `regard info`.
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "regard/info.h"
@@ -44,6 +46,16 @@ TEST(Explain, ListsOfRowsAndHeads) {
   EXPECT_EQ(report["rows"][4]["token"], "table");
   EXPECT_EQ(report["rows"][0]["weights"].size(), 132u);
   EXPECT_TRUE(report["rows"][0]["agrees"].get<bool>());
+}
+
+TEST(Explain, NaNHasNoSign) {
+  const std::string path = Scratch("nan.npz");
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const Tensor x = Tensor::Of({2, 2}, {1.0f, 2.0f, std::copysign(nan, -1.0f), 4.0f});
+  io::WriteNpz(path, {{.name = "q", .tensor = x}, {.name = "k", .tensor = x}, {.name = "v", .tensor = x}});
+  const Outcome outcome = Regard("explain " + path + " --row 1");
+  EXPECT_NE(outcome.out.find(" nan"), std::string::npos) << outcome.out;
+  EXPECT_EQ(outcome.out.find("-nan"), std::string::npos) << outcome.out;
 }
 
 TEST(Explain, RefusesWhatItCannotShow) {

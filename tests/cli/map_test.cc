@@ -290,6 +290,14 @@ TEST(MapTest, OneTokenAndNone) {
   }
 }
 
+// Heads cost something even without tokens: a file of a few bytes may claim any number of them.
+TEST(MapTest, HeadsWithoutQueriesHaveAPrice) {
+  const std::string path = File("claims.npz", {1 << 20, 1 << 20, 0, 1}, {1 << 20, 1 << 20, 0, 1});
+  const Outcome outcome = Regard("map " + path);
+  EXPECT_EQ(outcome.status, 5);
+  EXPECT_NE(outcome.err.find("--max-memory: the map and its run take "), std::string::npos) << outcome.err;
+}
+
 TEST(MapTest, LayersOfUnequalLengthHaveNoPage) {
   const Tensor six = Random(1, {6, 4}), three = Random(2, {3, 4});
   const std::string path = Scratch("unequal.npz"), html = Scratch("unequal.html");

@@ -386,11 +386,26 @@ TEST(Empty, ProblemsHaveReportsToo) {
                        {.name = "k", .tensor = Random(1, {1, 2, 0, 4})},
                        {.name = "v", .tensor = Random(1, {1, 2, 0, 4})}});
   EXPECT_EQ(RunJson(input)["empty_rows"], 6);
-  EXPECT_EQ(Regard("run " + input).status, 0);
+  const Outcome no_keys = Regard("run " + input);
+  EXPECT_EQ(no_keys.status, 0);
+  EXPECT_EQ(no_keys.out.find("\nweights, head 0\n"), std::string::npos) << no_keys.out;  // a table without columns
+  EXPECT_NE(no_keys.out.find("\ncontext, head 0\n"), std::string::npos) << no_keys.out;
   io::WriteNpz(input, {{.name = "q", .tensor = Random(1, {1, 2, 0, 4})},
                        {.name = "k", .tensor = Random(1, {1, 2, 3, 4})},
                        {.name = "v", .tensor = Random(1, {1, 2, 3, 4})}});
   EXPECT_EQ(Regard("run " + input).status, 0);
+  const Outcome explained = Regard("explain " + input + " --row 0");
+  EXPECT_EQ(explained.status, 2);
+  EXPECT_NE(explained.err.find("--row: the problem has no queries"), std::string::npos) << explained.err;
+}
+
+TEST(Overflow, IsNamed) {
+  const std::string input = Scratch("huge.npz");
+  const Tensor huge = Tensor::Of({2, 2}, {1e30f, 0.0f, 0.0f, -1e30f});
+  io::WriteNpz(input, {{.name = "q", .tensor = huge}, {.name = "k", .tensor = huge}, {.name = "v", .tensor = huge}});
+  const Outcome outcome = Regard("run " + input + " --scale 1");
+  EXPECT_EQ(outcome.status, 4);
+  EXPECT_NE(outcome.out.find("scores reach 1.0e+60 in double and overflow f32"), std::string::npos) << outcome.out;
 }
 
 }  // namespace
