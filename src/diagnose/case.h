@@ -71,6 +71,7 @@ class Case {
   /// How the contract itself fits each of rows(), over all stages and by stage.
   const std::vector<Fit>& unedited() const { return unedited_; }
   Fit UneditedOf(Stage stage) const;
+  const std::vector<Fit>& UneditedRowsOf(std::size_t observed) const { return unedited_by_stage_[observed]; }
   Fit Unedited() const;
 
   /// w_out of the problem as doubles, [out_dim, heads·v_dim]; empty when not given.

@@ -1,84 +1,179 @@
 #include "diagnose/low_precision.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <limits>
 
 #include "core/parallel_for.h"
 
 namespace regard::internal {
 namespace {
 
-// L of the finest low precision, tf32 and f16: what it spares, coarser ones spare too seldom to tell.
-constexpr double kRoundoff = 0x1p-11;
+enum class Place : std::uint8_t { kScores, kExponents, kExp, kExpPolynomial, kWeights, kValues, kResult };
+constexpr int kNumPlaces = 7;
 
-// Measured over correct outputs of tools/inject_faults.py. Right rows use 0.02 of L at least, but for an approximate exp, which
-// is exact where its polynomial crosses exp: 0.0005, in a few rows. f32 uses 0.0001. Spikes of up to 1,025.
-constexpr double kMostOfRow = 2;  // cells of a row err together
-constexpr double kFewestMoved = 4, kFewestMovedInStorage = 24, kLeastUsePerMoved = 2.5e-5, kLeastUse = 0.005;
-constexpr double kManyRight = 0.4, kSomeRight = 0.1, kUseOfMistakes = 3, kLargestSpike = 1e4;
-constexpr std::int64_t kFewestCells = 8;
+constexpr double kRoundoff = 0x1p-11, kCoarsest = 0x1p-8 / kRoundoff;
+constexpr double kTellingBelow = 0.1, kRightByChance = 0.25;
+const double kNeeded = std::log(1e6);
+constexpr std::size_t kMostRows = 1000;  // evenly taken: more prove no more
 
-// A row whose largest weight is above this has few ways to err.
-constexpr double kNearlyAll = 0.9;
+// To 11 significant bits.
+double Round(double x) {
+  if (!std::isfinite(x) || x == 0) return x;
+  int exponent = 0;
+  const double fraction = std::frexp(x, &exponent);
+  return std::ldexp(std::nearbyint(std::ldexp(fraction, 11)), exponent - 11);
+}
 
-// What is expected of the cells of a row, and L² of each for u = 1.
-struct Expected {
-  std::vector<double> values, least;
-};
-
-Expected ExpectedOf(const Case& c, const ObservedStage& o, const RowState& s) {
-  const Operands& x = c.evaluator().operands();
-  const double score = s.largest_dot / std::sqrt(static_cast<double>(std::max<std::int64_t>(x.head_dim, 1)));
-  const double part = c.given().weights ? 1 : std::min(1.0, score * score);
-  Expected e;
-  switch (o.stage) {
-    case Stage::kWeights:
-      e.values = s.weights;
-      for (const double w : s.weights) e.least.push_back(w * w * part);
-      return e;
-    case Stage::kLse:
-      return {{s.lse}, {score * score / static_cast<double>(std::max<std::int64_t>(s.num_visible, 1))}};
-    case Stage::kContext:
-      e.values = s.context;
-      e.least.assign(e.values.size(), 0);
-      for (std::size_t j = 0; j < s.weights.size(); ++j) {
-        const double* v = x.V(s.id.b, x.v_head[static_cast<std::size_t>(s.id.h)], static_cast<std::int64_t>(j));
-        const double w = s.weights[j];
-        for (std::size_t n = 0; w != 0 && n < e.least.size(); ++n) e.least[n] += w * w * v[n] * v[n] * part;
-      }
-      return e;
+// By what rounding at `place` multiplies exp(masked score of j).
+double Factor(Place place, const RowState& s, std::size_t j, double largest) {
+  const double x = s.masked[j] - largest;
+  switch (place) {
+    case Place::kScores: {
+      const double cap = s.variant->soft_cap, rounded = Round(s.scores[j]);
+      return std::exp((cap > 0 ? cap * std::tanh(rounded / cap) : rounded) - s.capped[j]);
+    }
+    case Place::kExponents:
+      return std::exp(Round(x) - x);
+    case Place::kExp:
+      return Round(std::exp(x)) / std::max(std::exp(x), std::numeric_limits<double>::min());
+    case Place::kExpPolynomial: {
+      // exp x = 2ⁿ·exp(f·ln 2) with a polynomial of degree 3 for 0 ≤ f < 1: its error grows like f⁴.
+      const double whole = x * 1.4426950408889634, f = whole - std::floor(whole);
+      return 1 + kRoundoff * f * f * f * f;
+    }
     default:
-      e.values = o.stage == Stage::kScores ? s.scores : o.stage == Stage::kCapped ? s.capped : s.masked;
-      e.least.assign(e.values.size(), score * score);
-      return e;
+      return 1;
   }
 }
 
-// All heads of a token, through w_out where it is given.
-Expected ExpectedProjected(const Case& c, const ObservedStage& o, RowId row) {
-  const std::size_t columns = static_cast<std::size_t>(o.columns);
-  const Variant unedited = c.evaluator().Unedited();
-  Expected merged;
-  RowState s;
-  ObservedStage context = o;
-  context.stage = Stage::kContext;
-  for (std::int64_t h = 0; h < c.problem().heads; ++h) {
-    c.evaluator().Evaluate(unedited, {row.b, h, row.i}, &s);
-    const Expected head = ExpectedOf(c, context, s);
-    merged.values.insert(merged.values.end(), head.values.begin(), head.values.end());
-    merged.least.insert(merged.least.end(), head.least.begin(), head.least.end());
+// The weights of a row after rounding at `place`; ln of what that multiplies their sum by.
+std::vector<double> WeightsAfter(Place place, const RowState& s, double* log_sum) {
+  *log_sum = 0;
+  std::vector<double> weights = s.weights;
+  if (place == Place::kWeights) {
+    for (double& w : weights) w = Round(w);
+  } else if (place < Place::kWeights) {
+    double largest = s.sink, left = 1, sum = 0;
+    for (std::size_t j = 0; j < weights.size(); ++j) {
+      if (weights[j] > 0) largest = std::max(largest, s.masked[j]);
+    }
+    for (std::size_t j = 0; j < weights.size(); ++j) {
+      if (!(weights[j] > 0)) continue;
+      left -= weights[j];
+      weights[j] *= Factor(place, s, j, largest);
+      sum += weights[j];
+    }
+    sum += std::max(left, 0.0);  // the sink's
+    for (double& w : weights) w /= sum;
+    *log_sum = std::log(sum);
   }
-  if (c.w_out().empty()) return merged;
-  Expected e{c.b_out(), std::vector<double>(columns, 0)};
-  const std::size_t in_dim = merged.values.size();
-  for (std::size_t out = 0; out < columns; ++out) {
-    for (std::size_t n = 0; n < in_dim; ++n) {
-      const double w = c.w_out()[out * in_dim + n];
-      e.values[out] += w * merged.values[n];
-      e.least[out] += w * w * merged.least[n];
+  return weights;
+}
+
+// What rounding at `place` changes in the context of a row.
+std::vector<double> ContextChange(Place place, const Case& c, const RowState& s) {
+  const Operands& x = c.evaluator().operands();
+  double log_sum = 0;
+  const std::vector<double> weights = WeightsAfter(place, s, &log_sum);
+  std::vector<double> change(s.context.size(), 0);
+  for (std::size_t j = 0; j < weights.size(); ++j) {
+    if (s.weights[j] == 0) continue;
+    const double* v = x.V(s.id.b, x.v_head[static_cast<std::size_t>(s.id.h)], static_cast<std::int64_t>(j));
+    for (std::size_t n = 0; n < change.size(); ++n) {
+      if (place == Place::kValues) {
+        change[n] += s.weights[j] * (Round(v[n]) - v[n]);
+      } else if (place == Place::kResult) {
+        change[n] = Round(change[n] + s.weights[j] * v[n]);  // the sum so far
+      } else {
+        change[n] += (weights[j] - s.weights[j]) * v[n];
+      }
     }
   }
-  return e;
+  if (place == Place::kResult) {
+    for (std::size_t n = 0; n < change.size(); ++n) change[n] -= s.context[n];
+  }
+  return change;
+}
+
+// One stage of one row: what is expected, what f32 may change (as in case.cc) and what rounding at each place does.
+struct Row {
+  std::vector<double> values, bounds;
+  std::array<std::vector<double>, kNumPlaces> changes;  // empty: that place comes later, or is not computed
+};
+
+Row ContextOf(const Case& c, const RowState& s) {
+  Row row{s.context, {}, {}};
+  const RowRoundoff f32 =
+      RoundoffOfRow(c.evaluator().operands().head_dim, s.num_visible, s.largest_dot, s.largest_score);
+  for (const double m : s.magnitude) row.bounds.push_back(m * f32.weight[static_cast<int>(Precision::kF32)]);
+  for (int p = c.given().weights ? static_cast<int>(Place::kWeights) : 0; p < kNumPlaces; ++p)
+    row.changes[static_cast<std::size_t>(p)] = ContextChange(static_cast<Place>(p), c, s);
+  return row;
+}
+
+Row RowBeforeContext(const Case& c, Stage stage, const RowState& s) {
+  constexpr int kF32 = static_cast<int>(Precision::kF32);
+  const RowRoundoff f32 =
+      RoundoffOfRow(c.evaluator().operands().head_dim, s.num_visible, s.largest_dot, s.largest_score);
+  Row row;
+  if (stage == Stage::kWeights) {
+    row.values = s.weights;
+    for (const double w : s.weights) row.bounds.push_back(w * f32.weight[kF32] + kUnitRoundoff[kF32] * 1e-4);
+    for (int p = 0; p <= static_cast<int>(Place::kWeights); ++p) {
+      double log_sum = 0;
+      std::vector<double>& change = row.changes[static_cast<std::size_t>(p)];
+      change = WeightsAfter(static_cast<Place>(p), s, &log_sum);
+      for (std::size_t j = 0; j < change.size(); ++j) change[j] -= s.weights[j];
+    }
+    return row;
+  }
+  if (stage == Stage::kLse) {
+    row.values = {s.lse}, row.bounds = {f32.lse[kF32] + 4 * kUnitRoundoff[kF32] * std::fabs(s.lse)};
+    for (int p = 0; p < static_cast<int>(Place::kWeights); ++p) {
+      double log_sum = 0;
+      WeightsAfter(static_cast<Place>(p), s, &log_sum);
+      row.changes[static_cast<std::size_t>(p)] = {log_sum};
+    }
+  } else {
+    row.values = stage == Stage::kScores ? s.scores : stage == Stage::kCapped ? s.capped : s.masked;
+    for (const double x : row.values) row.bounds.push_back(f32.score[kF32] + 4 * kUnitRoundoff[kF32] * std::fabs(x));
+  }
+  std::vector<double>& change = row.changes[static_cast<std::size_t>(Place::kResult)];
+  for (const double x : row.values) change.push_back(Round(x) - x);
+  return row;
+}
+
+// All heads of a token, through w_out where it is given.
+Row ProjectedOf(const Case& c, const ObservedStage& o, RowId id) {
+  const Variant unedited = c.evaluator().Unedited();
+  const std::size_t columns = static_cast<std::size_t>(o.columns);
+  Row merged;
+  RowState s;
+  const auto append = [](const std::vector<double>& from, std::vector<double>* to) {
+    to->insert(to->end(), from.begin(), from.end());
+  };
+  for (std::int64_t h = 0; h < c.problem().heads; ++h) {
+    c.evaluator().Evaluate(unedited, {id.b, h, id.i}, &s);
+    const Row head = ContextOf(c, s);
+    append(head.values, &merged.values), append(head.bounds, &merged.bounds);
+    for (std::size_t p = 0; p < kNumPlaces; ++p) append(head.changes[p], &merged.changes[p]);
+  }
+  if (c.w_out().empty()) return merged;
+  const auto project = [&](const std::vector<double>& from, std::vector<double> to, bool bounds) {
+    for (std::size_t out = 0; out < columns && !from.empty(); ++out) {
+      for (std::size_t n = 0; n < from.size(); ++n) {
+        const double w = c.w_out()[out * from.size() + n];
+        to[out] += bounds ? std::fabs(w) * from[n] : w * from[n];
+      }
+    }
+    return to;
+  };
+  const std::vector<double> zeros(columns, 0);
+  Row row{project(merged.values, c.b_out(), false), project(merged.bounds, zeros, true), {}};
+  for (std::size_t p = 0; p < kNumPlaces; ++p) row.changes[p] = project(merged.changes[p], zeros, false);
+  return row;
 }
 
 // Half an ulp of the stored number.
@@ -87,105 +182,103 @@ double HalfUlp(const StorageRoundoff& storage, double x) {
   return std::max(storage.relative * std::exp2(std::floor(std::log2(std::fabs(x)))), storage.absolute);
 }
 
-// Sums over the cells of rows.
+// Σ difference², beyond half an ulp, and Σ change² by place.
 struct Sums {
-  double beyond = 0, least = 0;  // of squares: difference beyond half an ulp, L for u = 1
-  double moved = 0;              // cells that an error of L would move to another number of storage, at most kMostOfRow a row
-  double spike = 0;
-  bool telling = false, right = false;
-
-  void Add(const Sums& other) { beyond += other.beyond, least += other.least, moved += other.moved; }
-  double Use() const { return least > 0 ? std::sqrt(beyond / least) / kRoundoff : 0; }
+  double beyond = 0;
+  std::array<double, kNumPlaces> changes = {};
 };
 
-// The storage of one row: others of the same tensor may have been changed after it was rounded.
-StorageRoundoff StorageOfRow(const ObservedStage& o, RowId row) {
-  if (o.grid != DType::kF32) return o.storage;
-  bool f16 = true, bf16 = true;
-  std::int64_t telling = 0;
-  for (std::int64_t n = 0; n < o.columns && (f16 || bf16); ++n) {
-    const double x = o.At(row, n);
-    if (!std::isfinite(x) || x == 0 || std::fabs(x) == 1) continue;
-    f16 = f16 && static_cast<double>(ToFloat(ToF16(x))) == x;
-    bf16 = bf16 && static_cast<double>(ToFloat(ToBF16(x))) == x;
-    ++telling;
+void AddSums(const ObservedStage& o, RowId id, const Row& row, Sums* sums) {
+  for (std::size_t n = 0; n < row.values.size(); ++n) {
+    const double got = o.At(id, static_cast<std::int64_t>(n)), difference = std::fabs(got - row.values[n]);
+    if (!std::isfinite(difference)) continue;
+    const double beyond = std::max(difference - HalfUlp(o.storage, got), 0.0);
+    sums->beyond += beyond * beyond;
+    for (std::size_t p = 0; p < kNumPlaces; ++p) {
+      const double change = row.changes[p].empty() ? 0 : row.changes[p][n];
+      if (std::isfinite(change)) sums->changes[p] += change * change;
+    }
   }
-  if (telling < kFewestCells || (!f16 && !bf16)) return o.storage;
-  return RoundoffOf(bf16 ? DType::kBF16 : DType::kF16);
 }
 
-Sums SumsOf(const ObservedStage& o, RowId row, const Expected& e) {
-  Sums sums;
-  const StorageRoundoff storage = StorageOfRow(o, row);
-  double largest = 0, all = 0;
-  std::int64_t cells = 0;
-  for (std::size_t n = 0; n < e.values.size(); ++n) {
-    const double got = o.At(row, static_cast<std::int64_t>(n)), difference = std::fabs(got - e.values[n]);
-    if (!std::isfinite(difference) || !(e.least[n] > 0)) continue;
-    const double half_ulp = HalfUlp(storage, got), error = kRoundoff * std::sqrt(e.least[n]);
-    const double beyond = std::max(difference - half_ulp, 0.0);
-    sums.beyond += beyond * beyond, sums.least += e.least[n];
-    sums.moved += std::min(error / (2 * half_ulp), 1.0);
-    const double in_errors = difference * difference / (error * error + half_ulp * half_ulp);
-    all += in_errors, largest = std::max(largest, in_errors);
-    ++cells;
+// How probable it is that the row is right all the same.
+double ProbablyRight(const ObservedStage& o, const Row& row, const std::vector<double>& change, double factor) {
+  double right = 1;
+  for (std::size_t n = 0; n < change.size(); ++n) {
+    const double moved = std::fabs(change[n]) * factor - row.bounds[n];
+    if (moved > 0) right *= 1 - std::min(moved / (2 * (row.bounds[n] + HalfUlp(o.storage, row.values[n]))), 1.0);
   }
-  if (cells >= kFewestCells && largest > 0)
-    sums.spike = largest / std::max((all - largest) / static_cast<double>(cells - 1), 1e-300);
-  sums.moved = std::min(sums.moved, kMostOfRow);
-  sums.telling = cells > 0;
-  sums.right = sums.telling && storage.relative > o.storage.relative && sums.Use() < kLeastUse;
-  return sums;
+  return right;
+}
+
+// At most kMostRows of the rows that `wanted` says, evenly.
+template <typename Predicate>
+std::vector<std::size_t> Sample(std::size_t size, const Predicate& wanted) {
+  std::vector<std::size_t> all, sample;
+  for (std::size_t r = 0; r < size; ++r) {
+    if (wanted(r)) all.push_back(r);
+  }
+  const std::size_t count = std::min(all.size(), kMostRows);
+  for (std::size_t n = 0; n < count; ++n) sample.push_back(all[n * all.size() / count]);
+  return sample;
+}
+
+bool IsRefuted(const Case& c, const ObservedStage& o, const std::vector<Fit>& fits) {
+  const std::vector<RowId>& rows = c.rows();
+  const Variant unedited = c.evaluator().Unedited();
+  const auto compared = [&](std::size_t r) { return fits[r].cells > 0; };
+  const auto row_of = [&](RowId id) {
+    if (o.stage == Stage::kProjected) return ProjectedOf(c, o, id);
+    RowState s;
+    c.evaluator().Evaluate(unedited, id, &s);
+    return o.stage == Stage::kContext ? ContextOf(c, s) : RowBeforeContext(c, o.stage, s);
+  };
+  const std::vector<std::size_t> wrong = Sample(rows.size(), [&](std::size_t r) { return compared(r) && !fits[r].Matches(); });
+  std::vector<Sums> sums(wrong.size());
+  ParallelFor(c.threads(), static_cast<std::int64_t>(wrong.size()), [&](std::int64_t n, int) {
+    const RowId id = rows[wrong[static_cast<std::size_t>(n)]];
+    AddSums(o, id, row_of(id), &sums[static_cast<std::size_t>(n)]);
+  });
+  Sums total;
+  for (const Sums& one : sums) {
+    total.beyond += one.beyond;
+    for (std::size_t p = 0; p < kNumPlaces; ++p) total.changes[p] += one.changes[p];
+  }
+  const std::vector<std::size_t> sample = Sample(rows.size(), compared);
+  std::vector<std::array<bool, kNumPlaces>> telling(sample.size());
+  ParallelFor(c.threads(), static_cast<std::int64_t>(sample.size()), [&](std::int64_t n, int) {
+    const Row row = row_of(rows[sample[static_cast<std::size_t>(n)]]);
+    for (std::size_t p = 0; p < kNumPlaces; ++p) {
+      const double factor = std::min(std::sqrt(total.beyond / std::max(total.changes[p], 1e-300)), kCoarsest);
+      telling[static_cast<std::size_t>(n)][p] = ProbablyRight(o, row, row.changes[p], factor) <= kTellingBelow;
+    }
+  });
+  bool any_place = false;
+  for (std::size_t p = 0; p < kNumPlaces; ++p) {
+    double rows_telling = 0, rows_right = 0;
+    for (std::size_t n = 0; n < sample.size(); ++n) {
+      rows_telling += telling[n][p];
+      rows_right += telling[n][p] && fits[sample[n]].Matches();
+    }
+    if (rows_telling == 0) continue;
+    any_place = true;
+    const double share = rows_right / rows_telling;
+    if (share <= kRightByChance) return false;
+    const double wrong_part = share < 1 ? (1 - share) * std::log((1 - share) / (1 - kRightByChance)) : 0;
+    if (rows_telling * (share * std::log(share / kRightByChance) + wrong_part) < kNeeded) return false;
+  }
+  return any_place;
 }
 
 }  // namespace
-
-Spread SpreadOf(const Case& c, const ObservedStage& o) {
-  const std::vector<RowId>& rows = c.rows();
-  std::vector<Sums> all(rows.size());
-  const Variant unedited = c.evaluator().Unedited();
-  ParallelFor(c.threads(), static_cast<std::int64_t>(rows.size()), [&](std::int64_t r, int) {
-    const RowId row = rows[static_cast<std::size_t>(r)];
-    if (o.stage == Stage::kProjected && row.h != 0) return;
-    RowState s;
-    c.evaluator().Evaluate(unedited, row, &s);
-    if (!s.weights.empty() && *std::max_element(s.weights.begin(), s.weights.end()) >= kNearlyAll) return;
-    if (s.num_visible < 2) return;
-    Sums& sums = all[static_cast<std::size_t>(r)];
-    sums = SumsOf(o, row, o.stage == Stage::kProjected ? ExpectedProjected(c, o, row) : ExpectedOf(c, o, s));
-    sums.right = sums.right || c.unedited()[static_cast<std::size_t>(r)].Matches();
-  });
-  Spread spread;
-  Sums right, wrong;
-  for (const Sums& row : all) {
-    if (!row.telling) continue;
-    ++spread.rows;
-    spread.largest_spike = std::max(spread.largest_spike, row.spike);
-    spread.right_rows += row.right;
-    (row.right ? right : wrong).Add(row);
-  }
-  spread.moved_in_right_rows = right.moved;
-  spread.use_of_right_rows = right.Use(), spread.use_of_wrong_rows = wrong.Use();
-  return spread;
-}
 
 bool LowPrecisionIsRefuted(const Case& c) {
   for (const Fit& row : c.unedited()) {
     if (row.lost_row) return true;
   }
-  for (const ObservedStage& o : c.observed()) {
-    if (c.UneditedOf(o.stage).Matches()) continue;
-    // A cap that is reached hides what the scores err by, and only what v adds to it shows.
-    if (c.problem().soft_cap > 0 && o.stage != Stage::kContext && o.stage != Stage::kProjected) continue;
-    const Spread spread = SpreadOf(c, o);
-    if ((o.stage == Stage::kContext || o.stage == Stage::kProjected) && spread.largest_spike > kLargestSpike) return true;
-    const double share = static_cast<double>(spread.right_rows) / static_cast<double>(std::max<std::int64_t>(spread.rows, 1));
-    const bool many = spread.right_rows < spread.rows &&
-                      (share >= kManyRight || (share >= kSomeRight && spread.use_of_wrong_rows > kUseOfMistakes));
-    // Where storage is coarse, a few cells agree by chance.
-    const double fewest = o.storage.relative > kUnitRoundoff[0] ? kFewestMovedInStorage : kFewestMoved;
-    const double least_use = std::min(kLeastUse, kLeastUsePerMoved * spread.moved_in_right_rows);
-    if (many && spread.moved_in_right_rows >= fewest && spread.use_of_right_rows < least_use) return true;
+  for (std::size_t n = 0; n < c.observed().size(); ++n) {
+    const ObservedStage& o = c.observed()[n];
+    if (!c.UneditedOf(o.stage).Matches() && IsRefuted(c, o, c.UneditedRowsOf(n))) return true;
   }
   return false;
 }

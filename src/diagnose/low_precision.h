@@ -1,31 +1,24 @@
-// Whether a misfit looks like low precision, and not only fits into its bounds.
+// Whether low precision can be the explanation of a misfit, and not only has bounds as wide.
 //
-// Low precision spares nothing. Rounding scores, weights or values to unit roundoff u leaves, in a row that shares its weight
-// among keys, an error of about
+// A program rounds at the same places of the computation in every row, so rows that are right tell where it does not round. Each place
+// is tried by rounding there, and there alone, to 11 bits (tf32, f16), in double precision, row by row:
 //
-//     L = u·√Σ(w·v)² · min(1, A/√d)     context;   the same of w, of A/√d, … for the other stages (A as in rounding.h)
+//     scores   exponents   exp   a polynomial for exp   weights   values   the result
 //
-// in every cell, about: over many cells seldom less than a hundredth of it, and of one size within a row. So it is refuted by
+// and by scaling what that changes to what the wrong rows differ by, up to bf16. A row is telling where this leaves it right with a
+// probability of at most 0.1, storage rounding taken as uniform. So rows say nothing whose weight is one key's, whose scores are at their
+// cap, whose keys weigh the same, whose numbers the narrow type holds, or whose bound for f32 is as wide.
 //
-//     rows that are right     beyond half an ulp of storage, the rows within the f32 bound differ by far less than L
-//     a cell that stands out  its difference is many times that of the rest of its row
-//     a row of zeros          that should be none
+// A real program rounds otherwise than this in detail: a telling row is given one chance in four to be right all the same. A place is out
+// when so many right rows among the telling ones have a probability below 10⁻⁶ (Chernoff), and low precision when all places are out that
+// move any row.
 #pragma once
 
 #include "diagnose/case.h"
 
 namespace regard::internal {
 
-/// How the misfit of one observed stage is spread over the rows where low precision must show, in units of tf32's L.
-struct Spread {
-  std::int64_t rows = 0, right_rows = 0;
-  double use_of_right_rows = 0, use_of_wrong_rows = 0;  // √ of mean (difference beyond half an ulp)² over mean L²
-  double moved_in_right_rows = 0;                       // how many of their cells an error of L would move by an ulp
-  double largest_spike = 0;                             // difference² of a cell over the mean of its row's other cells
-};
-Spread SpreadOf(const Case& c, const ObservedStage& o);
-
-/// True where low precision cannot be the explanation.
+/// True where low precision cannot be the explanation: every place of rounding is out, or rows are zeros that should be none.
 bool LowPrecisionIsRefuted(const Case& c);
 
 }  // namespace regard::internal
