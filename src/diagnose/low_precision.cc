@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -10,30 +11,50 @@
 namespace regard::internal {
 namespace {
 
-enum class Place : std::uint8_t { kScores, kExponents, kExp, kExpPolynomial, kWeights, kValues, kResult };
-constexpr int kNumPlaces = 7;
+enum class Place : std::uint8_t { kInputs, kDots, kScores, kExponents, kExp, kExpPolynomial, kWeights, kValues, kResult };
+constexpr int kNumPlaces = 9;
 
 constexpr double kRoundoff = 0x1p-11, kCoarsest = 0x1p-8 / kRoundoff;
 constexpr double kTellingBelow = 0.1, kRightByChance = 0.25;
 const double kNeeded = std::log(1e6);
-constexpr std::size_t kMostRows = 1000;  // evenly taken: more prove no more
+constexpr std::size_t kMostRows = 400;  // evenly taken: more prove no more
 
-// To 11 significant bits.
+// A place that moves the wrong rows by less than this part of what they differ, even in bf16, is out.
+constexpr double kLeastPart = 1e-3;
+
+// To 11 significant bits, ties to even.
 double Round(double x) {
-  if (!std::isfinite(x) || x == 0) return x;
-  int exponent = 0;
-  const double fraction = std::frexp(x, &exponent);
-  return std::ldexp(std::nearbyint(std::ldexp(fraction, 11)), exponent - 11);
+  constexpr std::uint64_t kDropped = (std::uint64_t{1} << 42) - 1;  // of 52
+  const std::uint64_t bits = std::bit_cast<std::uint64_t>(x);
+  if (!std::isfinite(x)) return x;
+  return std::bit_cast<double>((bits + kDropped / 2 + ((bits >> 42) & 1)) & ~kDropped);
+}
+
+// What rounding at `place`, up to the scores, changes in the capped score of key j.
+double ScoreChange(Place place, const Operands& x, const RowState& s, std::size_t j) {
+  double score = s.scores[j];
+  if (place == Place::kScores) {
+    score = Round(score);
+  } else {
+    const double* q = x.Q(s.id.b, s.id.h, s.id.i);
+    const double* k = x.K(s.id.b, x.k_head[static_cast<std::size_t>(s.id.h)], static_cast<std::int64_t>(j));
+    double dot = 0;
+    for (std::int64_t n = 0; n < x.head_dim; ++n)
+      dot = place == Place::kInputs ? dot + Round(q[n]) * Round(k[n]) : Round(dot + q[n] * k[n]);
+    score = s.variant->scale * dot;
+  }
+  const double cap = s.variant->soft_cap;
+  return (cap > 0 ? cap * std::tanh(score / cap) : score) - s.capped[j];
 }
 
 // By what rounding at `place` multiplies exp(masked score of j).
-double Factor(Place place, const RowState& s, std::size_t j, double largest) {
+double Factor(Place place, const Operands& operands, const RowState& s, std::size_t j, double largest) {
   const double x = s.masked[j] - largest;
   switch (place) {
-    case Place::kScores: {
-      const double cap = s.variant->soft_cap, rounded = Round(s.scores[j]);
-      return std::exp((cap > 0 ? cap * std::tanh(rounded / cap) : rounded) - s.capped[j]);
-    }
+    case Place::kInputs:
+    case Place::kDots:
+    case Place::kScores:
+      return std::exp(ScoreChange(place, operands, s, j));
     case Place::kExponents:
       return std::exp(Round(x) - x);
     case Place::kExp:
@@ -49,7 +70,7 @@ double Factor(Place place, const RowState& s, std::size_t j, double largest) {
 }
 
 // The weights of a row after rounding at `place`; ln of what that multiplies their sum by.
-std::vector<double> WeightsAfter(Place place, const RowState& s, double* log_sum) {
+std::vector<double> WeightsAfter(Place place, const Operands& operands, const RowState& s, double* log_sum) {
   *log_sum = 0;
   std::vector<double> weights = s.weights;
   if (place == Place::kWeights) {
@@ -62,7 +83,7 @@ std::vector<double> WeightsAfter(Place place, const RowState& s, double* log_sum
     for (std::size_t j = 0; j < weights.size(); ++j) {
       if (!(weights[j] > 0)) continue;
       left -= weights[j];
-      weights[j] *= Factor(place, s, j, largest);
+      weights[j] *= Factor(place, operands, s, j, largest);
       sum += weights[j];
     }
     sum += std::max(left, 0.0);  // the sink's
@@ -76,7 +97,7 @@ std::vector<double> WeightsAfter(Place place, const RowState& s, double* log_sum
 std::vector<double> ContextChange(Place place, const Case& c, const RowState& s) {
   const Operands& x = c.evaluator().operands();
   double log_sum = 0;
-  const std::vector<double> weights = WeightsAfter(place, s, &log_sum);
+  const std::vector<double> weights = WeightsAfter(place, x, s, &log_sum);
   std::vector<double> change(s.context.size(), 0);
   for (std::size_t j = 0; j < weights.size(); ++j) {
     if (s.weights[j] == 0) continue;
@@ -105,8 +126,7 @@ struct Row {
 
 Row ContextOf(const Case& c, const RowState& s) {
   Row row{s.context, {}, {}};
-  const RowRoundoff f32 =
-      RoundoffOfRow(c.evaluator().operands().head_dim, s.num_visible, s.largest_dot, s.largest_score);
+  const RowRoundoff f32 = RoundoffOfRow(c.evaluator().operands().head_dim, s.num_visible, s.largest_dot, s.largest_score);
   for (const double m : s.magnitude) row.bounds.push_back(m * f32.weight[static_cast<int>(Precision::kF32)]);
   for (int p = c.given().weights ? static_cast<int>(Place::kWeights) : 0; p < kNumPlaces; ++p)
     row.changes[static_cast<std::size_t>(p)] = ContextChange(static_cast<Place>(p), c, s);
@@ -114,9 +134,9 @@ Row ContextOf(const Case& c, const RowState& s) {
 }
 
 Row RowBeforeContext(const Case& c, Stage stage, const RowState& s) {
+  const Operands& x = c.evaluator().operands();
   constexpr int kF32 = static_cast<int>(Precision::kF32);
-  const RowRoundoff f32 =
-      RoundoffOfRow(c.evaluator().operands().head_dim, s.num_visible, s.largest_dot, s.largest_score);
+  const RowRoundoff f32 = RoundoffOfRow(x.head_dim, s.num_visible, s.largest_dot, s.largest_score);
   Row row;
   if (stage == Stage::kWeights) {
     row.values = s.weights;
@@ -124,7 +144,7 @@ Row RowBeforeContext(const Case& c, Stage stage, const RowState& s) {
     for (int p = 0; p <= static_cast<int>(Place::kWeights); ++p) {
       double log_sum = 0;
       std::vector<double>& change = row.changes[static_cast<std::size_t>(p)];
-      change = WeightsAfter(static_cast<Place>(p), s, &log_sum);
+      change = WeightsAfter(static_cast<Place>(p), x, s, &log_sum);
       for (std::size_t j = 0; j < change.size(); ++j) change[j] -= s.weights[j];
     }
     return row;
@@ -133,15 +153,19 @@ Row RowBeforeContext(const Case& c, Stage stage, const RowState& s) {
     row.values = {s.lse}, row.bounds = {f32.lse[kF32] + 4 * kUnitRoundoff[kF32] * std::fabs(s.lse)};
     for (int p = 0; p < static_cast<int>(Place::kWeights); ++p) {
       double log_sum = 0;
-      WeightsAfter(static_cast<Place>(p), s, &log_sum);
+      WeightsAfter(static_cast<Place>(p), x, s, &log_sum);
       row.changes[static_cast<std::size_t>(p)] = {log_sum};
     }
   } else {
     row.values = stage == Stage::kScores ? s.scores : stage == Stage::kCapped ? s.capped : s.masked;
-    for (const double x : row.values) row.bounds.push_back(f32.score[kF32] + 4 * kUnitRoundoff[kF32] * std::fabs(x));
+    for (const double y : row.values) row.bounds.push_back(f32.score[kF32] + 4 * kUnitRoundoff[kF32] * std::fabs(y));
+    for (const Place place : {Place::kInputs, Place::kDots, Place::kScores}) {
+      std::vector<double>& change = row.changes[static_cast<std::size_t>(place)];
+      for (std::size_t j = 0; j < row.values.size(); ++j) change.push_back(ScoreChange(place, x, s, j));
+    }
   }
   std::vector<double>& change = row.changes[static_cast<std::size_t>(Place::kResult)];
-  for (const double x : row.values) change.push_back(Round(x) - x);
+  for (const double y : row.values) change.push_back(Round(y) - y);
   return row;
 }
 
@@ -205,6 +229,7 @@ void AddSums(const ObservedStage& o, RowId id, const Row& row, Sums* sums) {
 double ProbablyRight(const ObservedStage& o, const Row& row, const std::vector<double>& change, double factor) {
   double right = 1;
   for (std::size_t n = 0; n < change.size(); ++n) {
+    if (!std::isfinite(row.values[n])) continue;
     const double moved = std::fabs(change[n]) * factor - row.bounds[n];
     if (moved > 0) right *= 1 - std::min(moved / (2 * (row.bounds[n] + HalfUlp(o.storage, row.values[n]))), 1.0);
   }
@@ -260,9 +285,9 @@ bool IsRefuted(const Case& c, const ObservedStage& o, const std::vector<Fit>& fi
       rows_telling += telling[n][p];
       rows_right += telling[n][p] && fits[sample[n]].Matches();
     }
-    if (rows_telling == 0) continue;
+    if (!(std::sqrt(total.changes[p]) * kCoarsest > kLeastPart * std::sqrt(total.beyond))) continue;
     any_place = true;
-    const double share = rows_right / rows_telling;
+    const double share = rows_telling > 0 ? rows_right / rows_telling : 0;
     if (share <= kRightByChance) return false;
     const double wrong_part = share < 1 ? (1 - share) * std::log((1 - share) / (1 - kRightByChance)) : 0;
     if (rows_telling * (share * std::log(share / kRightByChance) + wrong_part) < kNeeded) return false;

@@ -3,7 +3,7 @@
 // A program rounds at the same places of the computation in every row, so rows that are right tell where it does not round. Each place
 // is tried by rounding there, and there alone, to 11 bits (tf32, f16), in double precision, row by row:
 //
-//     scores   exponents   exp   a polynomial for exp   weights   values   the result
+//     q and k   sums of products   scores   exponents   exp   a polynomial for exp   weights   values   the result
 //
 // and by scaling what that changes to what the wrong rows differ by, up to bf16. A row is telling where this leaves it right with a
 // probability of at most 0.1, storage rounding taken as uniform. So rows say nothing whose weight is one key's, whose scores are at their
