@@ -225,15 +225,41 @@ void AddSums(const ObservedStage& o, RowId id, const Row& row, Sums* sums) {
   }
 }
 
-// How probable it is that the row is right all the same.
-double ProbablyRight(const ObservedStage& o, const Row& row, const std::vector<double>& change, double factor) {
-  double right = 1;
+// How many rows, or cells, would be wrong if a place rounded, and how many of them are right.
+struct Count {
+  double telling = 0, right = 0;
+
+  void Add(bool is_right) { telling += 1, right += is_right; }
+  void Add(const Count& other) { telling += other.telling, right += other.right; }
+  // Whether so many would be right less than once in a million times (Chernoff).
+  bool PutsOut() const {
+    const double share = telling > 0 ? right / telling : 0;
+    if (share <= kRightByChance) return false;
+    const double wrong_part = share < 1 ? (1 - share) * std::log((1 - share) / (1 - kRightByChance)) : 0;
+    return telling * (share * std::log(share / kRightByChance) + wrong_part) >= kNeeded;
+  }
+};
+
+struct Counts {
+  Count rows, cells;
+};
+
+// One row, if a place changed it by `change` times `factor`.
+Counts CountRow(const ObservedStage& o, RowId id, const Row& row, bool is_right, const std::vector<double>& change,
+                double factor) {
+  Counts counts;
+  double probability = 1;
   for (std::size_t n = 0; n < change.size(); ++n) {
     if (!std::isfinite(row.values[n])) continue;
+    const double allowed = row.bounds[n] + HalfUlp(o.storage, row.values[n]);
     const double moved = std::fabs(change[n]) * factor - row.bounds[n];
-    if (moved > 0) right *= 1 - std::min(moved / (2 * (row.bounds[n] + HalfUlp(o.storage, row.values[n]))), 1.0);
+    if (!(moved > 0)) continue;
+    const double cell = 1 - std::min(moved / (2 * allowed), 1.0);
+    probability *= cell;
+    if (cell <= kTellingBelow) counts.cells.Add(std::fabs(o.At(id, static_cast<std::int64_t>(n)) - row.values[n]) <= allowed);
   }
-  return right;
+  if (probability <= kTellingBelow) counts.rows.Add(is_right);
+  return counts;
 }
 
 // At most kMostRows of the rows that `wanted` says, evenly.
@@ -270,27 +296,24 @@ bool IsRefuted(const Case& c, const ObservedStage& o, const std::vector<Fit>& fi
     for (std::size_t p = 0; p < kNumPlaces; ++p) total.changes[p] += one.changes[p];
   }
   const std::vector<std::size_t> sample = Sample(rows.size(), compared);
-  std::vector<std::array<bool, kNumPlaces>> telling(sample.size());
+  std::vector<std::array<Counts, kNumPlaces>> counts(sample.size());
   ParallelFor(c.threads(), static_cast<std::int64_t>(sample.size()), [&](std::int64_t n, int) {
-    const Row row = row_of(rows[sample[static_cast<std::size_t>(n)]]);
+    const std::size_t r = sample[static_cast<std::size_t>(n)];
+    const Row row = row_of(rows[r]);
     for (std::size_t p = 0; p < kNumPlaces; ++p) {
       const double factor = std::min(std::sqrt(total.beyond / std::max(total.changes[p], 1e-300)), kCoarsest);
-      telling[static_cast<std::size_t>(n)][p] = ProbablyRight(o, row, row.changes[p], factor) <= kTellingBelow;
+      counts[static_cast<std::size_t>(n)][p] = CountRow(o, rows[r], row, fits[r].Matches(), row.changes[p], factor);
     }
   });
+  // The cells of a row of scores or weights are keys, each with rounding of its own; those of a context share that of the weights.
+  const bool cells_are_keys = o.stage < Stage::kLse;
   bool any_place = false;
   for (std::size_t p = 0; p < kNumPlaces; ++p) {
-    double rows_telling = 0, rows_right = 0;
-    for (std::size_t n = 0; n < sample.size(); ++n) {
-      rows_telling += telling[n][p];
-      rows_right += telling[n][p] && fits[sample[n]].Matches();
-    }
     if (!(std::sqrt(total.changes[p]) * kCoarsest > kLeastPart * std::sqrt(total.beyond))) continue;
     any_place = true;
-    const double share = rows_telling > 0 ? rows_right / rows_telling : 0;
-    if (share <= kRightByChance) return false;
-    const double wrong_part = share < 1 ? (1 - share) * std::log((1 - share) / (1 - kRightByChance)) : 0;
-    if (rows_telling * (share * std::log(share / kRightByChance) + wrong_part) < kNeeded) return false;
+    Counts all;
+    for (const std::array<Counts, kNumPlaces>& row : counts) all.rows.Add(row[p].rows), all.cells.Add(row[p].cells);
+    if (!all.rows.PutsOut() && !(cells_are_keys && all.cells.PutsOut())) return false;
   }
   return any_place;
 }

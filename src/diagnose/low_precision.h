@@ -9,6 +9,8 @@
 // probability of at most 0.1, storage rounding taken as uniform. So rows say nothing whose weight is one key's, whose scores are at their
 // cap, whose keys weigh the same, whose numbers the narrow type holds, or whose bound for f32 is as wide.
 //
+// Of scores and weights the same is asked of single cells too: a block of keys that is wrong leaves no row right.
+//
 // A real program rounds otherwise than this in detail: a telling row is given one chance in four to be right all the same. A place is out
 // when so many right rows among the telling ones have a probability below 10⁻⁶ (Chernoff), and low precision when all places are out that
 // move any row.

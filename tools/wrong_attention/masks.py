@@ -1,4 +1,4 @@
-"""Faults of masks: F35-F54."""
+"""Faults of masks: F35-F54, F103."""
 
 import numpy as np
 
@@ -11,6 +11,8 @@ fault("F37", causal=True, Tk=21, Tq=8, align="top")(lambda p: attend(p, see=visi
 fault("F37", causal=True, Tk=21, Tq=8, align="bottom")(lambda p: attend(p, see=visible(p, offset=0)))
 fault("F38", causal=True)(lambda p: attend(p, see=visible(p, shift=1)))
 fault("F38", causal=True)(lambda p: attend(p, see=visible(p, shift=-1)))
+fault("F103", causal=True, Tk=21, Tq=21)(lambda p: attend(p, see=visible(p, shift=int(p.rng.integers(2, 7)))))
+fault("F103", causal=True, Tk=21, Tq=21)(lambda p: attend(p, see=visible(p, shift=-int(p.rng.integers(2, 7)))))
 fault("F39", causal=True, window=True)(lambda p: attend(p, see=visible(p, left=p.left + 1)))
 fault("F39", causal=True, window=True)(lambda p: attend(p, see=visible(p, left=p.left - 1)))
 fault("F40", causal=True, window=True, also=["F52"])(lambda p: attend(p, see=visible(p, left=None)))

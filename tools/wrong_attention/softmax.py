@@ -1,4 +1,4 @@
-"""Faults of the softmax and of weights: F60-F76. `m` holds −inf where hidden."""
+"""Faults of the softmax, of weights and of what is written: F60-F76, F102. `m` holds −inf where hidden."""
 
 import numpy as np
 
@@ -119,3 +119,15 @@ def head_mean(p):
     r = attend(p)
     r["weights"] = np.broadcast_to(r["weights"].mean(1, keepdims=True), r["weights"].shape)
     return r
+
+
+def unwritten(p, heads=slice(None), rows=slice(None)):
+    r = attend(p)
+    r["context"] = r["context"].copy()
+    r["context"][:, heads, rows] = 0
+    return r
+
+
+fault("F102")(unwritten)
+fault("F102", G=2)(lambda p: unwritten(p, heads=int(p.rng.integers(p.H))))
+fault("F102")(lambda p: unwritten(p, rows=slice(p.Tq - int(p.rng.integers(1, 4)), None)))
