@@ -319,34 +319,45 @@ HWY_INLINE void PrefetchOptions(const CallConstants& call, const QueryBlock& blo
   }
 }
 
+/// Which rows see keys of the tile at `key`, where the block has words of visibility.
+struct TileRows {
+  std::uint64_t some;   // one bit per row
+  bool all;             // every row sees every key
+  TileVectors vectors;  // that hold some
+};
+
+HWY_INLINE TileRows RowsThatSee(const KeyBlock& keys, int key, std::uint64_t all_rows) {
+  static_assert(kKeyTile == 4);
+  const std::uint64_t* visible = keys.visible + key;
+  const std::uint64_t some = visible[0] | visible[1] | visible[2] | visible[3];
+  const bool all = (visible[0] & visible[1] & visible[2] & visible[3]) == all_rows;
+  if (some == 0) return {some, all, {0, -1}};
+  return {some,
+          all,
+          {static_cast<int>(hwy::Num0BitsBelowLS1Bit_Nonzero64(some)) / kLanes,
+           (63 - static_cast<int>(hwy::Num0BitsAboveMS1Bit_Nonzero64(some))) / kLanes}};
+}
+
 /// Scores one tile and notes on which vectors, unless no row sees it.
 template <class Tracker>
 HWY_INLINE void ScoreTileIfSeen(const CallConstants& call, std::int64_t first_key, int tile, bool plain_scores, QueryBlock& block,
                                 KeyBlock& keys, Tracker& tracker) {
   const int key = tile * kKeyTile;
-  int first = 0;
-  int last = block.num_vectors - 1;
-  bool all = true;
+  TileRows rows = {block.all_rows, true, {0, block.num_vectors - 1}};
   if (keys.has_visible) {
-    const std::uint64_t* visible = keys.visible + key;
-    static_assert(kKeyTile == 4);
-    const std::uint64_t some = visible[0] | visible[1] | visible[2] | visible[3];
-    if (some == 0) return;
-    all = (visible[0] & visible[1] & visible[2] & visible[3]) == block.all_rows;
-    keys.all_seen &= all;
-    block.saw_key |= some;
-    first = static_cast<int>(hwy::Num0BitsBelowLS1Bit_Nonzero64(some)) / kLanes;
-    last = (63 - static_cast<int>(hwy::Num0BitsAboveMS1Bit_Nonzero64(some))) / kLanes;
-  } else {
-    block.saw_key = block.all_rows;
+    rows = RowsThatSee(keys, key, block.all_rows);
+    if (rows.some == 0) return;
+    keys.all_seen &= rows.all;
   }
+  block.saw_key |= rows.some;
+  const auto [first, last] = rows.vectors;
   const TilePlace at = {first_key, key, first};
-  if (all && plain_scores) {
+  if (rows.all && plain_scores) {
     ScoreTileOf<true>(last - first + 1, call, at, block, keys, tracker);
   } else {
     ScoreTileOf<false>(last - first + 1, call, at, block, keys, tracker);
   }
-  keys.scored[tile] = {first, last};
+  keys.scored[tile] = rows.vectors;
 }
 
 /// Runs of tiles on the same vectors, in ascending order.

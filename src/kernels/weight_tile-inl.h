@@ -123,28 +123,21 @@ HWY_INLINE bool WeighKeyBlock(const CallConstants& call, std::int64_t first_key,
     keys.distance[r] = r < block.num_rows ? static_cast<float>(block.rows[r].position - first_key) : 0.0f;
   }
   const bool plain = options.soft_cap == 0 && !options.has_bias && !options.has_alibi && !missing_rows && !scratch.any_undefined;
-  if (!keys.has_visible) block.saw_key = block.all_rows;
   for (int key = 0; key < n; key += kKeyTile) {
-    int first = 0;
-    int last = block.num_vectors - 1;
-    bool all = true;
+    TileRows rows = {block.all_rows, true, {0, block.num_vectors - 1}};
     if (keys.has_visible) {
-      const std::uint64_t* visible = keys.visible + key;
-      static_assert(kKeyTile == 4);
-      const std::uint64_t some = visible[0] | visible[1] | visible[2] | visible[3];
-      if (some == 0) {
+      rows = RowsThatSee(keys, key, block.all_rows);
+      if (rows.some == 0) {
         ClearTile(scratch, key, 0, kQueryVectors);
         continue;
       }
-      block.saw_key |= some;
-      all = (visible[0] & visible[1] & visible[2] & visible[3]) == block.all_rows;
-      first = static_cast<int>(hwy::Num0BitsBelowLS1Bit_Nonzero64(some)) / kLanes;
-      last = (63 - static_cast<int>(hwy::Num0BitsAboveMS1Bit_Nonzero64(some))) / kLanes;
     }
+    block.saw_key |= rows.some;
+    const auto [first, last] = rows.vectors;
     ClearTile(scratch, key, 0, first);
     ClearTile(scratch, key, last + 1, kQueryVectors);
     const TilePlace at = {first_key, key, first};
-    if (all && plain) {
+    if (rows.all && plain) {
       WeightTile<true>(last - first + 1, call, at, scratch);
     } else {
       WeightTile<false>(last - first + 1, call, at, scratch);
