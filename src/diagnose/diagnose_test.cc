@@ -221,6 +221,49 @@ TEST(Diagnose, RoundingSparesNothing) {
   }
 }
 
+// Scores exact but for a block of keys: every row is wrong, and still rounding would not spare the other keys.
+TEST(Diagnose, ABlockOfKeysIsNoRounding) {
+  const Tensor q = Noise({1, 2, 21, 8}, 0.7), k = Noise({1, 2, 21, 8}, 1.3), v = Noise({1, 2, 21, 8}, 2.9);
+  const Stages right = ComputeStages(q, k, v, {});
+  for (const float factor : {1.001f, 0.99f}) {
+    Tensor weights = right.weights;
+    for (std::int64_t n = 0; n < weights.num_elements(); ++n) {
+      if (n % 21 >= 8 && n % 21 < 16) weights.MutableAs<float>()[n] *= factor;
+    }
+    const Diagnosis d = Diagnose({.q = q, .k = k, .v = v}, {.weights = weights}, {}, {.pairs = false});
+    EXPECT_EQ(d.verdict, Verdict::kUnexplained) << factor << ": " << d.summary;
+  }
+}
+
+// Operands of 11 bits and scores of about ±1,000, which leave most rows exact: one key has all the weight, or the cap is reached.
+TEST(Diagnose, RoundingMaySpareManyRows) {
+  const Tensor q = Noise({1, 6, 21, 8}, 0.7), k = Noise({1, 6, 21, 8}, 1.3), v = Noise({1, 6, 21, 8}, 2.9);
+  const auto rounded = [](const Tensor& from) {
+    Tensor to(DType::kF32, from.shape());
+    for (std::int64_t n = 0; n < from.num_elements(); ++n) to.MutableAs<float>()[n] = ToFloat(ToF16(from.As<float>()[n]));
+    return to;
+  };
+  for (const float soft_cap : {0.0f, 1.0f, 5.0f}) {
+    const AttentionParams params{.scale = 100.0f, .soft_cap = soft_cap};
+    const AttentionResult theirs = Attention(rounded(q), rounded(k), v, params, {.path = Path::kReference});
+    const Diagnosis d = Diagnose({.q = q, .k = k, .v = v, .params = params}, {.context = theirs.context});
+    EXPECT_EQ(d.verdict, Verdict::kRounding) << soft_cap << ": " << d.summary;
+    EXPECT_LT(d.where.rows_wrong, d.where.rows_compared) << "no row is exact: the test tests nothing";
+  }
+}
+
+// A window that ends at the query is a causal mask, and a diagonal that ends at the last key the other alignment: one name each.
+TEST(Diagnose, MasksThatAreTheSameAreNoTie) {
+  const Tensor q = Noise({1, 2, 5, 4}, 0.7), k = Noise({1, 2, 9, 4}, 1.3), v = Noise({1, 2, 9, 4}, 2.9);
+  const Tensor context = Attention(q, k, v, {.causal = true, .q_offset = 4}, {.path = Path::kReference}).context;
+  const Diagnosis causal = Diagnose({.q = q, .k = k, .v = v, .params = {.q_offset = 4}}, {.context = context});
+  EXPECT_EQ(causal.explanations.at(0).id, "F36") << causal.summary;
+  EXPECT_LE(causal.ties, 1);
+  const Diagnosis aligned = Diagnose({.q = q, .k = k, .v = v, .params = {.causal = true, .q_offset = 0}}, {.context = context});
+  EXPECT_EQ(aligned.explanations.at(0).id, "F37") << aligned.summary;
+  EXPECT_LE(aligned.ties, 1);
+}
+
 TEST(Diagnose, StopsOnRequest) {
   const Tensor q = Noise({1, 2, 9, 4}, 0.7), k = Noise({1, 2, 9, 4}, 1.3), v = Noise({1, 2, 9, 4}, 2.9);
   std::stop_source source;

@@ -1,6 +1,7 @@
 // `regard check` as a user runs it, on the real data with one fault that the README uses; and the two ways to get tensors out.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
@@ -135,6 +136,28 @@ TEST(Check, AgreesWithTheCommandsOwnResults) {
   const Outcome outcome = Regard("check testdata/six_tokens.npz --json --observed " + own);
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_EQ(json::parse(outcome.out)["verdict"], "match");
+}
+
+// Nothing fits, so that all pairs of mistakes are tried, which takes seconds; the line of progress is removed at the end.
+TEST(Check, AnInterruptEndsTheSearch) {
+  const auto noise = [](double frequency) {
+    Tensor t(DType::kF32, {1, 4, 512, 64});
+    for (std::int64_t n = 0; n < t.num_elements(); ++n)
+      t.MutableAs<float>()[n] =
+          static_cast<float>(std::sin(frequency * static_cast<double>(n % 8191) * static_cast<double>(n % 127)));
+    return t;
+  };
+  const std::string file = Scratch("search.npz"), theirs = Scratch("search_context.npy");
+  io::WriteNpz(file,
+               {{.name = "q", .tensor = noise(0.7)}, {.name = "k", .tensor = noise(1.3)}, {.name = "v", .tensor = noise(2.9)}});
+  io::WriteNpy(theirs, noise(0.37));
+  const Outcome outcome =
+      RunRegard({"check", file, "--observed", theirs, "--threads", "1"}, {.interrupt_after_ms = 1500, .terminal_columns = 80});
+  EXPECT_EQ(outcome.status, 130) << outcome.err;
+  EXPECT_EQ(outcome.out, "");
+  EXPECT_LT(outcome.ms_after_interrupt, 3000);
+  EXPECT_NE(outcome.err.find("█"), std::string::npos) << outcome.err;
+  EXPECT_TRUE(outcome.err.ends_with(" \rregard: interrupted; nothing was written\r\n")) << outcome.err;
 }
 
 TEST(Check, SaysWhatIsMissing) {
