@@ -17,7 +17,9 @@ constexpr int kNumPlaces = 9;
 constexpr double kRoundoff = 0x1p-11, kCoarsest = 0x1p-8 / kRoundoff;
 constexpr double kTellingBelow = 0.1, kRightByChance = 0.25;
 const double kNeeded = std::log(1e6);
-constexpr std::size_t kMostRows = 400;  // evenly taken: more prove no more
+// Rows are taken evenly, more prove no more: one costs some ten times kv_len·(head_dim + v_dim) multiplications.
+constexpr std::size_t kMostRows = 400, kFewestRows = 64;
+constexpr double kBudget = 2e8;
 
 // A place that moves the wrong rows by less than this part of what they differ, even in bf16, is out.
 constexpr double kLeastPart = 1e-3;
@@ -262,14 +264,14 @@ Counts CountRow(const ObservedStage& o, RowId id, const Row& row, bool is_right,
   return counts;
 }
 
-// At most kMostRows of the rows that `wanted` says, evenly.
+// At most `most` of the rows that `wanted` says, evenly.
 template <typename Predicate>
-std::vector<std::size_t> Sample(std::size_t size, const Predicate& wanted) {
+std::vector<std::size_t> Sample(std::size_t size, std::size_t most, const Predicate& wanted) {
   std::vector<std::size_t> all, sample;
   for (std::size_t r = 0; r < size; ++r) {
     if (wanted(r)) all.push_back(r);
   }
-  const std::size_t count = std::min(all.size(), kMostRows);
+  const std::size_t count = std::min(all.size(), most);
   for (std::size_t n = 0; n < count; ++n) sample.push_back(all[n * all.size() / count]);
   return sample;
 }
@@ -284,7 +286,16 @@ bool IsRefuted(const Case& c, const ObservedStage& o, const std::vector<Fit>& fi
     c.evaluator().Evaluate(unedited, id, &s);
     return o.stage == Stage::kContext ? ContextOf(c, s) : RowBeforeContext(c, o.stage, s);
   };
-  const std::vector<std::size_t> wrong = Sample(rows.size(), [&](std::size_t r) { return compared(r) && !fits[r].Matches(); });
+  const Operands& x = c.evaluator().operands();
+  const double price = static_cast<double>(x.kv_len) * static_cast<double>(x.head_dim + x.v_dim);
+  const std::size_t most = std::clamp(static_cast<std::size_t>(kBudget / std::max(price, 1.0)), kFewestRows, kMostRows);
+  // The cells of a row of scores or weights are keys, each with rounding of its own; those of a context share that of the weights.
+  const bool cells_are_keys = o.stage < Stage::kLse;
+  const std::vector<std::size_t> sample = Sample(rows.size(), most, compared);
+  const bool any_right = std::any_of(sample.begin(), sample.end(), [&](std::size_t r) { return fits[r].Matches(); });
+  if (!any_right && !cells_are_keys) return false;
+  const std::vector<std::size_t> wrong =
+      Sample(rows.size(), most, [&](std::size_t r) { return compared(r) && !fits[r].Matches(); });
   std::vector<Sums> sums(wrong.size());
   ParallelFor(c.threads(), static_cast<std::int64_t>(wrong.size()), [&](std::int64_t n, int) {
     const RowId id = rows[wrong[static_cast<std::size_t>(n)]];
@@ -295,7 +306,6 @@ bool IsRefuted(const Case& c, const ObservedStage& o, const std::vector<Fit>& fi
     total.beyond += one.beyond;
     for (std::size_t p = 0; p < kNumPlaces; ++p) total.changes[p] += one.changes[p];
   }
-  const std::vector<std::size_t> sample = Sample(rows.size(), compared);
   std::vector<std::array<Counts, kNumPlaces>> counts(sample.size());
   ParallelFor(c.threads(), static_cast<std::int64_t>(sample.size()), [&](std::int64_t n, int) {
     const std::size_t r = sample[static_cast<std::size_t>(n)];
@@ -305,8 +315,6 @@ bool IsRefuted(const Case& c, const ObservedStage& o, const std::vector<Fit>& fi
       counts[static_cast<std::size_t>(n)][p] = CountRow(o, rows[r], row, fits[r].Matches(), row.changes[p], factor);
     }
   });
-  // The cells of a row of scores or weights are keys, each with rounding of its own; those of a context share that of the weights.
-  const bool cells_are_keys = o.stage < Stage::kLse;
   bool any_place = false;
   for (std::size_t p = 0; p < kNumPlaces; ++p) {
     if (!(std::sqrt(total.changes[p]) * kCoarsest > kLeastPart * std::sqrt(total.beyond))) continue;
