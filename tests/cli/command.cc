@@ -49,10 +49,13 @@ class Pipe {
   int ends_[2] = {-1, -1};
 };
 
-std::string ReadToEnd(int descriptor) {
+std::string ReadToEnd(int descriptor, const std::string& awaited, std::atomic<bool>* has_come) {
   std::string text;
   char buffer[4096];
-  for (ssize_t got; (got = read(descriptor, buffer, sizeof buffer)) > 0;) text.append(buffer, static_cast<std::size_t>(got));
+  for (ssize_t got; (got = read(descriptor, buffer, sizeof buffer)) > 0;) {
+    text.append(buffer, static_cast<std::size_t>(got));
+    if (!awaited.empty() && text.find(awaited) != std::string::npos) *has_come = true;
+  }
   return text;
 }
 
@@ -92,19 +95,20 @@ Outcome RunRegard(const std::vector<std::string>& arguments, const RunOptions& o
   err.CloseWrite();
 
   Outcome outcome;
+  std::atomic<bool> ended = false, has_come = false;
   std::thread read_out([&] {
-    if (!options.close_output) outcome.out = ReadToEnd(out.read_end());
+    if (!options.close_output) outcome.out = ReadToEnd(out.read_end(), {}, nullptr);
   });
-  std::thread read_err([&] { outcome.err = ReadToEnd(err.read_end()); });
-  std::atomic<bool> ended = false;
+  std::thread read_err([&] { outcome.err = ReadToEnd(err.read_end(), options.interrupt_when, &has_come); });
   std::chrono::steady_clock::time_point signal_time;
   std::thread watch([&] {
     const auto start = std::chrono::steady_clock::now();
-    bool interrupted = options.interrupt_after_ms == 0;
+    bool interrupted = false;
     while (!ended) {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
       const auto passed = std::chrono::steady_clock::now() - start;
-      if (!interrupted && passed >= std::chrono::milliseconds(options.interrupt_after_ms)) {
+      const bool is_time = options.interrupt_after_ms > 0 && passed >= std::chrono::milliseconds(options.interrupt_after_ms);
+      if (!interrupted && (is_time || has_come)) {
         signal_time = std::chrono::steady_clock::now();
         kill(child, SIGINT);
         interrupted = true;
@@ -127,7 +131,7 @@ Outcome RunRegard(const std::vector<std::string>& arguments, const RunOptions& o
   const auto end = std::chrono::steady_clock::now();
   ended = true;
   watch.join();
-  if (options.interrupt_after_ms > 0) {
+  if (signal_time != std::chrono::steady_clock::time_point()) {
     outcome.ms_after_interrupt =
         static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(end - signal_time).count());
   }

@@ -18,12 +18,13 @@ struct Outcome {
 };
 
 struct RunOptions {
-  std::string input = {};        // on standard input
-  std::string output_file = {};  // standard output goes here and is not caught; empty: a pipe
-  bool close_output = false;     // nobody reads the pipe
-  bool closed[3] = {};           // the command starts without standard input, output, error
-  int interrupt_after_ms = 0;    // sends SIGINT then; 0: never
-  int terminal_columns = 0;      // standard error is a terminal of so many columns; 0: a pipe
+  std::string input = {};           // on standard input
+  std::string output_file = {};     // standard output goes here and is not caught; empty: a pipe
+  bool close_output = false;        // nobody reads the pipe
+  bool closed[3] = {};              // the command starts without standard input, output, error
+  int interrupt_after_ms = 0;       // sends SIGINT then; 0: never
+  std::string interrupt_when = {};  // sends SIGINT once standard error has shown this; empty: never
+  int terminal_columns = 0;         // standard error is a terminal of so many columns; 0: a pipe
 };
 
 /// A command that runs for more than a minute is ended, and the test fails.

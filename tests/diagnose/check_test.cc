@@ -152,11 +152,10 @@ TEST(Check, AnInterruptEndsTheSearch) {
                {{.name = "q", .tensor = noise(0.7)}, {.name = "k", .tensor = noise(1.3)}, {.name = "v", .tensor = noise(2.9)}});
   io::WriteNpy(theirs, noise(0.37));
   const Outcome outcome =
-      RunRegard({"check", file, "--observed", theirs, "--threads", "1"}, {.interrupt_after_ms = 1500, .terminal_columns = 80});
+      RunRegard({"check", file, "--observed", theirs, "--threads", "1"}, {.interrupt_when = "█", .terminal_columns = 80});
   EXPECT_EQ(outcome.status, 130) << outcome.err;
   EXPECT_EQ(outcome.out, "");
-  EXPECT_LT(outcome.ms_after_interrupt, 3000);
-  EXPECT_NE(outcome.err.find("█"), std::string::npos) << outcome.err;
+  EXPECT_LT(outcome.ms_after_interrupt, 10000);
   EXPECT_TRUE(outcome.err.ends_with(" \rregard: interrupted; nothing was written\r\n")) << outcome.err;
 }
 
