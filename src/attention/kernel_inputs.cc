@@ -79,7 +79,8 @@ KernelInputs::KernelInputs(const Problem& problem, const KernelInputsLayout& lay
               bias_key_stride_,
               p_.mask.data != nullptr && p_.kv_len > 0,  // without keys, a copied bias has no elements to look at
               p_.bias.data != nullptr && p_.kv_len > 0,
-              p_.alibi_slopes.data != nullptr};
+              p_.alibi_slopes.data != nullptr,
+              p_.q.dtype == DType::kBF16};
 }
 
 void KernelInputs::BindBias(float* copy, int threads) {
@@ -98,7 +99,7 @@ void KernelInputs::BindBias(float* copy, int threads) {
 }
 
 KvHead KernelInputs::Head(std::int64_t b, std::int64_t kv_head) const {
-  return {k_.Row(b, kv_head, 0), k_.stride[2], v_.Row(b, kv_head, 0), v_.stride[2], p_.kv_len, p_.head_dim, p_.v_dim};
+  return {{k_.Row(b, kv_head, 0), k_.stride[2]}, {v_.Row(b, kv_head, 0), v_.stride[2]}, p_.kv_len, p_.head_dim, p_.v_dim};
 }
 
 float KernelInputs::Sink(std::int64_t h) const {

@@ -217,7 +217,7 @@ HWY_NOINLINE void ScoreTwoRows(const DecodeCall& call, const SubBlock& at, Decod
   for (int key = 0; key < kSubBlock; key += 4) {
     VF sum[2][4];
     REGARD_UNROLL for (int j = 0; j < 4; ++j) {
-      const float* HWY_RESTRICT k = kv.k + (at.first_key + std::clamp(key + j, at.begin, at.end - 1)) * kv.k_stride;
+      const float* HWY_RESTRICT k = kv.k.f32() + (at.first_key + std::clamp(key + j, at.begin, at.end - 1)) * kv.k.stride;
       sum[0][j] = sum[1][j] = hn::Zero(d);
       REGARD_UNROLL for (int i = 0; i < kVectors; ++i) {
         VF ki = hn::LoadU(d, k + i * kLanes);
@@ -247,7 +247,7 @@ HWY_NOINLINE void ScoreRows(const DecodeCall& call, const SubBlock& at, DecodeRo
     int index[4];
     REGARD_UNROLL for (int j = 0; j < 4; ++j) {
       index[j] = std::clamp(key + j, at.begin, at.end - 1);
-      k[j] = kv.k + (at.first_key + index[j]) * kv.k_stride;
+      k[j] = kv.k.f32() + (at.first_key + index[j]) * kv.k.stride;
     }
     VF sum[NR][4];
     REGARD_UNROLL for (int r = 0; r < NR; ++r) { REGARD_UNROLL for (int j = 0; j < 4; ++j) sum[r][j] = hn::Zero(d); }
@@ -304,12 +304,12 @@ HWY_INLINE void MultiplyValues(const SubBlock& at, const float* HWY_RESTRICT v, 
 template <int NR, bool kCare>
 HWY_NOINLINE void MultiplyValueRows(const DecodeCall& call, const SubBlock& at, DecodeRow* rows, const DecodeScratch& scratch) {
   const KvHead& kv = call.constants.kv;
-  const float* v = kv.v + at.first_key * kv.v_stride;
+  const float* v = kv.v.f32() + at.first_key * kv.v.stride;
   std::int64_t column = 0;
   for (; column + kDecodeTileColumns * kLanes <= kv.v_dim; column += kDecodeTileColumns * kLanes) {
-    MultiplyValues<NR, kDecodeTileColumns, kCare>(at, v + column, kv.v_stride, rows, column);
+    MultiplyValues<NR, kDecodeTileColumns, kCare>(at, v + column, kv.v.stride, rows, column);
   }
-  for (; column + kLanes <= kv.v_dim; column += kLanes) MultiplyValues<NR, 1, kCare>(at, v + column, kv.v_stride, rows, column);
+  for (; column + kLanes <= kv.v_dim; column += kLanes) MultiplyValues<NR, 1, kCare>(at, v + column, kv.v.stride, rows, column);
   if (column < kv.v_dim) MultiplyValues<NR, 1, kCare>(at, scratch.v_tail, kLanes, rows, column);
 }
 
@@ -380,9 +380,9 @@ HWY_INLINE void AttendSubBlock(const DecodeCall& call, SubBlock at, DecodeScratc
   const KvHead& kv = call.constants.kv;
   DecodeRow* rows = scratch.rows;
   if (!SetVisible(call, rows, at)) return;
-  if (kv.head_dim % kLanes != 0) PackTail(at, kv.k, kv.k_stride, kv.head_dim, scratch.k_tail);
+  if (kv.head_dim % kLanes != 0) PackTail(at, kv.k.f32(), kv.k.stride, kv.head_dim, scratch.k_tail);
   ScoreAllRows(call, at, scratch, [&]() HWY_ATTR {
-    StartStream(kv.v + (at.first_key + at.begin) * kv.v_stride, kv.v_stride, kv.v_dim, at.end - at.begin);
+    StartStream(kv.v.f32() + (at.first_key + at.begin) * kv.v.stride, kv.v.stride, kv.v_dim, at.end - at.begin);
   });
 
   const std::uint32_t whole = (1u << at.end) - (1u << at.begin);
@@ -391,15 +391,15 @@ HWY_INLINE void AttendSubBlock(const DecodeCall& call, SubBlock at, DecodeScratc
     SoftmaxRow(call, at, rows[r]);
     all_seen &= rows[r].visible == whole;
   }
-  if (kv.v_dim % kLanes != 0) PackTail(at, kv.v, kv.v_stride, kv.v_dim, scratch.v_tail);
+  if (kv.v_dim % kLanes != 0) PackTail(at, kv.v.f32(), kv.v.stride, kv.v_dim, scratch.v_tail);
   int r = 0;
-  if (!all_seen && HasNonFinite(at, kv.v, kv.v_stride, kv.v_dim)) {
+  if (!all_seen && HasNonFinite(at, kv.v.f32(), kv.v.stride, kv.v_dim)) {
     for (; r < call.num_rows; ++r) MultiplyValueRows<1, true>(call, at, rows + r, scratch);
     return;
   }
   const std::int64_t next = at.first_key + kSubBlock;
   const auto start_next = [&]() HWY_ATTR {
-    if (next < call.last_key) StartStream(kv.k + next * kv.k_stride, kv.k_stride, kv.head_dim, call.last_key - next);
+    if (next < call.last_key) StartStream(kv.k.f32() + next * kv.k.stride, kv.k.stride, kv.head_dim, call.last_key - next);
   };
   for (; r + 2 <= call.num_rows; r += 2) {
     if (r + 2 == call.num_rows) start_next();

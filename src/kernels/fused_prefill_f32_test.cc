@@ -144,10 +144,10 @@ TEST_P(PrefillTest, BitsDoNotDependOnStridesAndAlignment) {
     std::copy_n(test.Key(j), spec.head_dim, k.data() + 1 + j * 31);
     std::copy_n(test.Value(j), spec.v_dim, v.data() + 3 + j * 33);
   }
-  test.kv.k = k.data() + 1;
-  test.kv.k_stride = 31;
-  test.kv.v = v.data() + 3;
-  test.kv.v_stride = 33;
+  test.kv.k.data = k.data() + 1;
+  test.kv.k.stride = 31;
+  test.kv.v.data = v.data() + 3;
+  test.kv.v.stride = 33;
   RunPrefill(kernels(), test, test.rows);
   EXPECT_EQ(Bits(test.context), context);
 }
@@ -305,7 +305,7 @@ std::vector<float> TwoPass(const KernelCase& test, const QueryRow& row) {
   float largest = -kInfinity;
   for (std::int64_t j = 0; j < kv.kv_len; ++j) {
     float dot = 0;
-    for (std::int64_t i = 0; i < kv.head_dim; ++i) dot = std::fma(row.q[i], kv.k[j * kv.k_stride + i], dot);
+    for (std::int64_t i = 0; i < kv.head_dim; ++i) dot = std::fma(row.q[i], kv.k.f32()[j * kv.k.stride + i], dot);
     scores[static_cast<std::size_t>(j)] = dot * test.options.scale;
     largest = std::max(largest, dot * test.options.scale);
   }
@@ -323,7 +323,7 @@ std::vector<float> TwoPass(const KernelCase& test, const QueryRow& row) {
   std::vector<float> context;
   for (std::int64_t c = 0; c < kv.v_dim; ++c) {
     context.push_back(
-        blocked_sum([&](std::int64_t j) { return scores[static_cast<std::size_t>(j)] / sum * kv.v[j * kv.v_stride + c]; }));
+        blocked_sum([&](std::int64_t j) { return scores[static_cast<std::size_t>(j)] / sum * kv.v.f32()[j * kv.v.stride + c]; }));
   }
   return context;
 }

@@ -54,7 +54,7 @@ struct KernelCase {
     for (float& x : v) x += 0.5f;  // asymmetric: errors of the weights' sum do not cancel
     context.assign(static_cast<std::size_t>(spec.rows * spec.v_dim), kNaN);
     lse.assign(static_cast<std::size_t>(spec.rows), kNaN);
-    kv = {k.data(), spec.head_dim + spec.k_padding, v.data(), spec.v_dim + spec.v_padding, kv_len, spec.head_dim, spec.v_dim};
+    kv = {{k.data(), spec.head_dim + spec.k_padding}, {v.data(), spec.v_dim + spec.v_padding}, kv_len, spec.head_dim, spec.v_dim};
     options = {1.0f / std::sqrt(static_cast<float>(spec.head_dim)),
                spec.soft_cap,
                spec.mask_key_stride,
@@ -99,8 +99,8 @@ struct KernelCase {
     return j >= row.key_begin && j < row.key_end && (!options.has_mask || row.mask[j * options.mask_key_stride] != 0) &&
            (!options.has_bias || row.bias[j * options.bias_key_stride] != -kInfinity);
   }
-  float* Key(std::int64_t j) { return k.data() + j * kv.k_stride; }
-  float* Value(std::int64_t j) { return v.data() + j * kv.v_stride; }
+  float* Key(std::int64_t j) { return k.data() + j * kv.k.stride; }
+  float* Value(std::int64_t j) { return v.data() + j * kv.v.stride; }
 
   CaseSpec spec;
   std::vector<float> q, k, v, bias, context, lse;
@@ -130,7 +130,7 @@ inline ExpectedRow Define(const KernelCase& test, const QueryRow& row) {
     expected.saw_key = true;
     double dot = 0, magnitude = 0;
     for (std::int64_t i = 0; i < kv.head_dim; ++i) {
-      const double product = static_cast<double>(row.q[i]) * kv.k[j * kv.k_stride + i];
+      const double product = static_cast<double>(row.q[i]) * kv.k.f32()[j * kv.k.stride + i];
       dot += product;
       magnitude += std::fabs(product);
     }
@@ -161,8 +161,8 @@ inline ExpectedRow Define(const KernelCase& test, const QueryRow& row) {
     const double weight = std::exp(scores[static_cast<std::size_t>(j)] - largest);
     sum += weight;
     for (std::int64_t c = 0; c < kv.v_dim; ++c) {
-      expected.context[static_cast<std::size_t>(c)] += weight * kv.v[j * kv.v_stride + c];
-      absolute[static_cast<std::size_t>(c)] += weight * std::fabs(kv.v[j * kv.v_stride + c]);
+      expected.context[static_cast<std::size_t>(c)] += weight * kv.v.f32()[j * kv.v.stride + c];
+      absolute[static_cast<std::size_t>(c)] += weight * std::fabs(kv.v.f32()[j * kv.v.stride + c]);
     }
   }
   const double all = sum + (row.sink == -kInfinity ? 0 : std::exp(row.sink - largest));

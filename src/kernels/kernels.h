@@ -12,17 +12,37 @@
 #include <string>
 #include <vector>
 
+#include "regard/tensor.h"
+
 namespace regard::internal {
 
-/// Keys and values of one kv head: k [kv_len, head_dim], v [kv_len, v_dim]. Unit stride along dim, any row stride, no alignment.
+/// Keys or values of one kv head as they are stored: rows of head_dim or v_dim elements with unit stride, any row stride, no alignment.
+/// Row j lies at data + j · stride, or with pages at pages[j / page_len] + (j % page_len) · stride.
+/// A row of kI8 stands for element · scale, with one f32 scale a row. The scales of a page, or of the one run of page_len rows from data,
+/// lie behind its rows: that of row j at byte page_len · stride + 4 · (j % page_len).
+struct StoredRows {
+  const void* data = nullptr;
+  std::int64_t stride = 0;             // in elements
+  DType dtype = DType::kF32;           // kF32, kF16, kBF16 or kI8
+  const void* const* pages = nullptr;  // null: one run from data
+  std::int64_t page_len = 0;           // a multiple of kPageGrid
+
+  /// The first row of f32 in one run.
+  const float* f32() const { return static_cast<const float*>(data); }
+};
+
+/// Pages hold a multiple of this many rows, so that the kernels' smallest steps over keys never straddle two.
+inline constexpr std::int64_t kPageGrid = 16;
+
+/// Keys and values of one kv head: k [kv_len, head_dim], v [kv_len, v_dim].
 /// Key 0 is the origin of the tile grid and so takes part in a row's bits: for packed sequences pass pointers to the sequence's own
 /// first key. All kv_len rows must be readable, also those nobody sees; what they hold does not matter.
 struct KvHead {
-  const float* k;
-  std::int64_t k_stride;
-  const float* v;
-  std::int64_t v_stride;
+  StoredRows k, v;
   std::int64_t kv_len, head_dim, v_dim;
+  /// Where keys stand, ascending, for caches that have forgotten some: [kv_len]; null when key j stands at j. Only distances ask
+  /// (ALiBi, and what is reduced by distance); what a row may see is an interval of keys either way.
+  const std::int64_t* key_positions = nullptr;
 };
 
 /// What all rows of a call share.
@@ -32,6 +52,7 @@ struct RowOptions {
   std::int64_t mask_key_stride;  // in bytes; 0 when one value serves all keys
   std::int64_t bias_key_stride;  // in floats
   bool has_mask, has_bias, has_alibi;
+  bool q_is_bf16 = false;  // every element of q is a bf16 number, as it was stored
 };
 
 /// One query row.

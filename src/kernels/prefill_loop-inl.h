@@ -83,7 +83,7 @@ HWY_INLINE void AttendKeyBlock(const CallConstants& call, std::int64_t first_key
   for (int r = 0; r < kQueryRows; r += kLanes) {
     hn::Store(hn::Add(hn::Load(d, block.row_sum + r), hn::Load(d, block.block_sum + r)), d, block.row_sum + r);
   }
-  AddValues(keys, call.kv.v + first_key * call.kv.v_stride, call.kv.v_stride, call.kv.v_dim, block);
+  AddValues(keys, call.kv.v.f32() + first_key * call.kv.v.stride, call.kv.v.stride, call.kv.v_dim, block);
 }
 
 /// All rows of a call; returns how many saw no key. tracker_of(b) is the tracker of the b-th query block at work; finish(first_row, b) is

@@ -56,7 +56,7 @@ struct RowScorer {
 
  private:
   HWY_INLINE const float* KeyRow(std::int64_t key) const {
-    return call.kv.k + std::clamp<std::int64_t>(key, 0, call.kv.kv_len - 1) * call.kv.k_stride;
+    return call.kv.k.f32() + std::clamp<std::int64_t>(key, 0, call.kv.kv_len - 1) * call.kv.k.stride;
   }
 
   HWY_INLINE void ApplyOptions(const std::int64_t (&keys)[kSubBlock], float* HWY_RESTRICT scores) const {

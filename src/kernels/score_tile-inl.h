@@ -103,7 +103,7 @@ HWY_INLINE void RelativeScores(const CallConstants& call, const TilePlace& at, c
   const std::int64_t last_key = call.kv.kv_len - 1;
   const float* k[kKeyTile];  // keys beyond the last are read as the last, and invisible
   REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) {
-    k[j] = call.kv.k + std::min(at.first_key + at.key + j, last_key) * call.kv.k_stride;
+    k[j] = call.kv.k.f32() + std::min(at.first_key + at.key + j, last_key) * call.kv.k.stride;
   }
   REGARD_UNROLL for (int v = 0; v < NV; ++v) {
     // The subtraction of the reference is free: the accumulators start there. The soft cap has to see raw scores.

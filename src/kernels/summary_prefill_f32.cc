@@ -61,7 +61,7 @@ HWY_NOINLINE float BoundKeyNorm(const KvHead& kv, const QueryRow* rows, std::int
   VF largest = hn::Zero(d);
   float largest_tail = 0;
   for (std::int64_t j = begin; j < end; ++j) {
-    const float* const k = kv.k + j * kv.k_stride;
+    const float* const k = kv.k.f32() + j * kv.k.stride;
     VF squares = hn::Zero(d);
     std::int64_t c = 0;
     for (; c + kLanes <= kv.head_dim; c += kLanes) {
