@@ -2,6 +2,7 @@
 #pragma once
 
 #include "regard/attention.h"
+#include "regard/backward.h"
 #include "regard/error.h"
 #include "regard/info.h"
 #include "regard/projections.h"

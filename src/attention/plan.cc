@@ -1,8 +1,7 @@
-#include <algorithm>
-#include <cctype>
 #include <string>
 
 #include "attention/fused.h"
+#include "attention/plan_checks.h"
 #include "core/bind.h"
 #include "core/parallel_for.h"
 #include "core/problem.h"
@@ -26,27 +25,6 @@ struct Plan::Impl {
 };
 
 namespace {
-
-// What a 64-bit processor addresses with four levels of pages; a workspace beyond it is no workspace.
-constexpr std::size_t kMostBytes = std::size_t{1} << 48;
-
-// What to write instead of a name that is none, or is written in other letters.
-std::string IsaAdvice(const std::string& isa) {
-  const auto same_letter = [](unsigned char a, unsigned char b) { return std::toupper(a) == std::toupper(b); };
-  std::string names;
-  for (const internal::TargetInfo& target : internal::CompiledTargets()) {
-    if (!target.supported) continue;
-    if (std::ranges::equal(target.name, isa, same_letter)) return "write " + target.name;
-    names += (names.empty() ? "" : ", ") + target.name;
-  }
-  return "use one of " + names;
-}
-
-const KernelTable& ResolveKernels(const std::string& isa) {
-  const KernelTable* kernels = internal::FindKernels(isa);
-  if (kernels == nullptr) throw Error(ErrorCode::kUnsupported, "isa: \"" + isa + "\" does not run here; " + IsaAdvice(isa));
-  return *kernels;
-}
 
 bool WantsStages(const Outputs& outputs) { return outputs.scores || outputs.capped || outputs.masked_scores || outputs.weights; }
 
@@ -94,7 +72,7 @@ Plan::Plan(const PlanShape& shape, const AttentionParams& params, const ExecOpti
   internal::CheckPlan(shape, params, exec).ThrowIfFailed();
   auto impl = std::make_shared<Impl>();
   *impl = {shape, params, exec, internal::ResolveScale(shape, params), internal::ResolveThreads(exec.threads)};
-  const KernelTable& kernels = ResolveKernels(exec.isa);  // a name that does not run here is an error on every path
+  const KernelTable& kernels = internal::ResolveKernels(exec.isa);  // a name that does not run here is an error on every path
   if (exec.path != Path::kReference) impl->kernels = &kernels;
   switch (exec.path) {
     case Path::kFused:
@@ -107,14 +85,7 @@ Plan::Plan(const PlanShape& shape, const AttentionParams& params, const ExecOpti
       impl->workspace_bytes = internal::ReferenceWorkspaceBytes(shape, impl->threads);
       break;
   }
-  if (impl->workspace_bytes > kMostBytes) {
-    const PlanShape& s = shape;
-    throw Error(ErrorCode::kOutOfMemory, "shape: batch " + std::to_string(s.batch) + ", heads " + std::to_string(s.heads) +
-                                             ", q_len " + std::to_string(s.q_len) + ", kv_len " + std::to_string(s.kv_len) +
-                                             " on path " + Name(exec.path) + " with " + std::to_string(impl->threads) +
-                                             " threads needs a workspace of more than 2^48 bytes; give a smaller one" +
-                                             (exec.path == Path::kStaged ? " or use path fused" : ""));
-  }
+  internal::CheckWorkspaceBytes(shape, exec.path, impl->threads, impl->workspace_bytes);
   impl_ = std::move(impl);
 }
 

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cinttypes>
 #include <cmath>
-#include <cstdio>
 
 #include "core/overlap.h"
 #include "core/scratch.h"
+#include "core/shape_text.h"
 
 namespace regard::internal {
 namespace {
@@ -18,19 +18,6 @@ constexpr std::int64_t kMaxOffset = std::int64_t{1} << 60;
 
 // Threads that anybody states: more than any machine of today has, and few enough to be started (OpenMP ends the process when it cannot).
 constexpr int kMaxThreads = 4096;
-
-// "2×3×4" without allocation.
-struct ShapeText {
-  explicit ShapeText(const Dims& dims) {
-    int used = 0;
-    text[0] = 0;
-    for (int i = 0; i < dims.size() && used < static_cast<int>(sizeof(text)); ++i) {
-      used += std::snprintf(text + used, sizeof(text) - used, "%s%" PRId64, i == 0 ? "" : "×", dims[i]);
-    }
-    if (dims.size() == 0) std::snprintf(text, sizeof(text), "scalar");
-  }
-  char text[96];
-};
 
 const char* DTypeText(DType dtype) { return Name(dtype).data(); }
 

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "core/parallel_for.h"
+#include "reference/definition.h"
 
 namespace regard::internal {
 namespace {
@@ -37,80 +38,27 @@ struct Scratch {
   bool* visible;    // [kv_len]
 };
 
-// One vector as doubles.
-void Load(const View4& view, std::int64_t offset, std::int64_t count, double* to) {
-  for (std::int64_t d = 0; d < count; ++d) to[d] = LoadDouble(view.data, view.dtype, offset + d * view.stride[3]);
-}
-
 void Store(const MutableView4& view, std::int64_t offset, double value) {
   if (view.data != nullptr) StoreDouble(view.data, view.dtype, offset, value);
-}
-
-// Where a token stands: its segment (0 for all when there are none, −1 = padding) and how many tokens of that segment precede it.
-struct Place {
-  std::int64_t segment = 0;
-  std::int64_t position = 0;
-};
-
-Place PlaceOf(const View4& segments, std::int64_t b, std::int64_t token) {
-  if (segments.data == nullptr) return {0, token};
-  const auto segment_of = [&](std::int64_t t) { return LoadInt(segments, segments.Offset(b, 0, 0, t)); };
-  std::int64_t first = token;
-  while (first > 0 && segment_of(first - 1) == segment_of(token)) --first;
-  return {segment_of(token), token - first};
-}
-
-// The place of the token after the one at `place`.
-Place NextPlace(const View4& segments, std::int64_t b, std::int64_t next_token, const Place& place) {
-  if (segments.data == nullptr) return {0, next_token};
-  const std::int64_t segment = LoadInt(segments, segments.Offset(b, 0, 0, next_token));
-  return {segment, segment == place.segment ? place.position + 1 : 0};
-}
-
-// p counts on the axis of the keys of the query's own segment, and so does j_position.
-bool IsVisible(const Problem& p, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j, const Place& query,
-               const Place& key) {
-  const std::int64_t distance = query.position + p.QOffset(b) - key.position;  // p − j
-  if (j >= p.KvLen(b)) return false;
-  if (query.segment != key.segment || query.segment == -1) return false;
-  if (p.causal && distance < 0) return false;
-  if (p.window_left && distance > *p.window_left) return false;
-  if (p.window_right && -distance > *p.window_right) return false;
-  if (p.mask.data != nullptr && LoadDouble(p.mask.data, p.mask.dtype, p.mask.Offset(b, h, i, j)) == 0) return false;
-  if (p.bias.data != nullptr && LoadDouble(p.bias.data, p.bias.dtype, p.bias.Offset(b, h, i, j)) == -kInfinity) return false;
-  return true;
 }
 
 // scores -> capped -> masked_scores of one query, each stored on the way where it is wanted. Returns how many keys it sees.
 std::int64_t MaskedScores(const Problem& p, std::int64_t b, std::int64_t h, std::int64_t i, const Results& results, Scratch& s) {
   const std::int64_t kv_head = h / p.group_size;
   const Place query = PlaceOf(p.q_segments, b, i);
-  Load(p.q, p.q.Offset(b, h, i, 0), p.head_dim, s.q);
+  LoadVector(p.q, p.q.Offset(b, h, i, 0), p.head_dim, s.q);
   std::int64_t num_visible = 0;
   Place key;
   for (std::int64_t j = 0; j < p.kv_len; ++j) {
     key = j == 0 ? PlaceOf(p.kv_segments, b, 0) : NextPlace(p.kv_segments, b, j, key);
-    Load(p.k, p.k.Offset(b, kv_head, j, 0), p.head_dim, s.row);
-    double dot = 0;
-    for (std::int64_t d = 0; d < p.head_dim; ++d) dot += s.q[d] * s.row[d];
-    const double score = p.scale * dot;
-    const double capped = p.soft_cap > 0 ? p.soft_cap * std::tanh(score / p.soft_cap) : score;
-    s.visible[j] = IsVisible(p, b, h, i, j, query, key);
-    double masked = capped;
-    if (!s.visible[j]) {
-      masked = -kInfinity;
-    } else {
-      if (p.bias.data != nullptr) masked += LoadDouble(p.bias.data, p.bias.dtype, p.bias.Offset(b, h, i, j));
-      if (p.alibi_slopes.data != nullptr) {
-        const double slope = LoadDouble(p.alibi_slopes.data, p.alibi_slopes.dtype, p.alibi_slopes.Offset(0, h, 0, 0));
-        masked -= slope * std::fabs(static_cast<double>(query.position + p.QOffset(b) - key.position));
-      }
-      ++num_visible;
-    }
-    s.weights[j] = masked;
-    Store(results.scores, results.scores.Offset(b, h, i, j), score);
-    Store(results.capped, results.capped.Offset(b, h, i, j), capped);
-    Store(results.masked_scores, results.masked_scores.Offset(b, h, i, j), masked);
+    LoadVector(p.k, p.k.Offset(b, kv_head, j, 0), p.head_dim, s.row);
+    const PairScore pair = ScorePair(p, b, h, i, j, query, key, s.q, s.row);
+    s.visible[j] = pair.visible;
+    s.weights[j] = pair.masked;
+    if (pair.visible) ++num_visible;
+    Store(results.scores, results.scores.Offset(b, h, i, j), pair.score);
+    Store(results.capped, results.capped.Offset(b, h, i, j), pair.capped);
+    Store(results.masked_scores, results.masked_scores.Offset(b, h, i, j), pair.masked);
   }
   return num_visible;
 }
@@ -143,7 +91,7 @@ void Context(const Problem& p, std::int64_t b, std::int64_t h, Scratch& s) {
   std::fill_n(s.context, p.v_dim, 0.0);
   for (std::int64_t j = 0; j < p.kv_len; ++j) {
     if (!s.visible[j]) continue;
-    Load(p.v, p.v.Offset(b, h / p.group_size, j, 0), p.v_dim, s.row);
+    LoadVector(p.v, p.v.Offset(b, h / p.group_size, j, 0), p.v_dim, s.row);
     for (std::int64_t d = 0; d < p.v_dim; ++d) s.context[d] += s.weights[j] * s.row[d];
   }
 }
@@ -165,10 +113,8 @@ void RunReference(const Problem& p, const ExecOptions& exec, int threads, std::b
     if (control.ShouldStop()) return;
     const std::int64_t b = task / (p.heads * p.q_len), h = task / p.q_len % p.heads, i = task % p.q_len;
     Scratch scratch(p, workspace + static_cast<std::size_t>(thread) * scratch_bytes);
-    const double sink =
-        p.sinks.data != nullptr ? LoadDouble(p.sinks.data, p.sinks.dtype, p.sinks.Offset(0, h, 0, 0)) : -kInfinity;
     if (MaskedScores(p, b, h, i, *results, scratch) == 0) ++empty_rows;
-    const double lse = Softmax(scratch.weights, p.kv_len, sink);
+    const double lse = Softmax(scratch.weights, p.kv_len, SinkOf(p, h));
     Store(results->lse, results->lse.Offset(b, h, i, 0), lse);
     for (std::int64_t j = 0; j < p.kv_len; ++j) Store(results->weights, results->weights.Offset(b, h, i, j), scratch.weights[j]);
     if (results->context.data != nullptr) {

@@ -1,0 +1,83 @@
+#include <memory>
+#include <utility>
+
+#include "attention/plan_checks.h"
+#include "core/bind.h"
+#include "core/bind_backward.h"
+#include "core/parallel_for.h"
+#include "reference/backward.h"
+#include "regard/backward.h"
+
+namespace regard {
+
+struct BackwardPlan::Impl {
+  PlanShape shape;
+  AttentionParams params;
+  ExecOptions exec;
+  float scale = 1;
+  int threads = 1;
+  std::size_t workspace_bytes = 0;
+};
+
+BackwardPlan::BackwardPlan(const PlanShape& shape, const AttentionParams& params, const ExecOptions& exec) {
+  internal::CheckPlan(shape, params, exec).ThrowIfFailed();
+  auto impl = std::make_shared<Impl>();
+  *impl = {shape, params, exec, internal::ResolveScale(shape, params), internal::ResolveThreads(exec.threads)};
+  internal::ResolveKernels(exec.isa);  // a name that does not run here is an error on every path
+  impl->workspace_bytes = internal::ReferenceBackwardWorkspaceBytes(shape, impl->threads);
+  internal::CheckWorkspaceBytes(shape, exec.path, impl->threads, impl->workspace_bytes);
+  impl_ = std::move(impl);
+}
+
+BackwardPlan::~BackwardPlan() = default;
+
+std::size_t BackwardPlan::WorkspaceBytes() const noexcept { return impl_->workspace_bytes; }
+const PlanShape& BackwardPlan::shape() const noexcept { return impl_->shape; }
+const AttentionParams& BackwardPlan::params() const noexcept { return impl_->params; }
+const ExecOptions& BackwardPlan::exec() const noexcept { return impl_->exec; }
+float BackwardPlan::scale() const noexcept { return impl_->scale; }
+int BackwardPlan::threads() const noexcept { return impl_->threads; }
+
+Status BackwardPlan::Run(const BackwardInputs& inputs, const BackwardOutputs& outputs, Workspace& workspace) const noexcept {
+  const Impl& plan = *impl_;
+  if (workspace.size() < plan.workspace_bytes) {
+    return Status::Failure(ErrorCode::kInvalidArgument, "workspace: %zu bytes, but this plan needs %zu; use MakeWorkspace",
+                           workspace.size(), plan.workspace_bytes);
+  }
+  internal::Problem problem;
+  internal::Gradients gradients;
+  if (Status status = internal::BindBackward(plan.shape, plan.params, plan.scale, inputs, outputs, &problem, &gradients);
+      !status.ok())
+    return status;
+  // Every path runs the definition so far.
+  internal::RunReferenceBackward(problem, gradients, plan.exec, plan.threads, workspace.data());
+  if (plan.exec.stop_token.stop_requested())
+    return Status::Failure(ErrorCode::kCancelled, "stopped on request; outputs are unspecified");
+  return {};
+}
+
+AttentionGrads AttentionBackward(const TensorView& q, const TensorView& k, const TensorView& v, const TensorView& context,
+                                 const TensorView& lse, const TensorView& d_context, const AttentionParams& params,
+                                 const ExecOptions& exec, const ExtraGrads& extra) {
+  const BackwardPlan plan(PlanShape::Of(q, k, v), params, exec);
+  const auto like = [](const TensorView& view) { return Tensor::Uninitialized(view.dtype(), view.shape()); };
+  AttentionGrads grads{.d_q = like(q), .d_k = like(k), .d_v = like(v)};
+  BackwardOutputs outputs{.d_q = grads.d_q.mutable_view(), .d_k = grads.d_k.mutable_view(), .d_v = grads.d_v.mutable_view()};
+  const auto want = [&](bool wanted, const char* name, const TensorView& of, Tensor& gradient, MutableTensorView& output) {
+    if (!wanted) return;
+    if (!of) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "d_" + std::string(name) + ": wanted without " + name + "; give the params " + name + ", or leave it out");
+    }
+    gradient = like(of);
+    output = gradient.mutable_view();
+  };
+  want(extra.d_bias, "bias", params.bias, grads.d_bias, outputs.d_bias);
+  want(extra.d_alibi_slopes, "alibi_slopes", params.alibi_slopes, grads.d_alibi_slopes, outputs.d_alibi_slopes);
+  want(extra.d_sinks, "sinks", params.sinks, grads.d_sinks, outputs.d_sinks);
+  Workspace workspace = plan.MakeWorkspace();
+  plan.Run({{q, k, v}, context, lse, d_context}, outputs, workspace).ThrowIfFailed();
+  return grads;
+}
+
+}  // namespace regard
