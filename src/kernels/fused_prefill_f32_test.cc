@@ -70,6 +70,56 @@ TEST_P(PrefillTest, EveryStride) {
   }
 }
 
+// Every type is exact in f32, so that only where a row comes from differs.
+TEST_P(PrefillTest, StoredRowsHaveTheBitsOfTheirFloats) {
+  constexpr DType kTypes[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kI8};
+  for (const DType k_type : kTypes) {
+    for (const DType v_type : kTypes) {
+      for (const std::int64_t page_len : {0, 16, 48, 128, 256}) {
+        SCOPED_TRACE(std::string(Name(k_type)) + " keys, " + std::string(Name(v_type)) + " values, pages of " +
+                     std::to_string(page_len));
+        KernelCase test({.rows = 300,
+                         .kv_len = 333,
+                         .head_dim = 37,
+                         .v_dim = 21,
+                         .causal = true,
+                         .mask = page_len == 16,
+                         .k_padding = 3,
+                         .v_padding = 1,
+                         .k_type = k_type,
+                         .v_type = v_type,
+                         .page_len = page_len},
+                        11);
+        RunPrefill(kernels(), test, test.rows);
+        ExpectNearDefinition(test);
+        const auto context = Bits(test.context), lse = Bits(test.lse);
+        test.kv.k = {test.k.data(), test.k_stride()};
+        test.kv.v = {test.v.data(), test.v_stride()};
+        RunPrefill(kernels(), test, test.rows);
+        EXPECT_EQ(Bits(test.context), context);
+        EXPECT_EQ(Bits(test.lse), lse);
+      }
+    }
+  }
+}
+
+// A distance keeps its accuracy where keys stand far apart.
+TEST_P(PrefillTest, KeysStandWhereTheySay) {
+  for (const std::int64_t rows : {20, 150}) {
+    SCOPED_TRACE(rows);
+    CheckPrefill(kernels(), {.rows = rows, .kv_len = 400, .causal = true, .alibi = true, .forgets_keys = true}, 12);
+    CheckPrefill(kernels(),
+                 {.rows = rows,
+                  .kv_len = 400,
+                  .causal = true,
+                  .alibi = true,
+                  .k_type = DType::kBF16,
+                  .page_len = 48,
+                  .forgets_keys = true},
+                 13);
+  }
+}
+
 // The head's k and v exceed the second cache level, so that query blocks share key blocks.
 TEST_P(PrefillTest, ManyQueryBlocksAtOnce) {
   CheckPrefill(kernels(), {.rows = 300, .kv_len = 1100, .head_dim = 128, .v_dim = 128, .causal = true}, 9);
@@ -305,7 +355,7 @@ std::vector<float> TwoPass(const KernelCase& test, const QueryRow& row) {
   float largest = -kInfinity;
   for (std::int64_t j = 0; j < kv.kv_len; ++j) {
     float dot = 0;
-    for (std::int64_t i = 0; i < kv.head_dim; ++i) dot = std::fma(row.q[i], kv.k.f32()[j * kv.k.stride + i], dot);
+    for (std::int64_t i = 0; i < kv.head_dim; ++i) dot = std::fma(row.q[i], test.Key(j)[i], dot);
     scores[static_cast<std::size_t>(j)] = dot * test.options.scale;
     largest = std::max(largest, dot * test.options.scale);
   }
@@ -322,8 +372,7 @@ std::vector<float> TwoPass(const KernelCase& test, const QueryRow& row) {
   const float sum = blocked_sum([&](std::int64_t j) { return scores[static_cast<std::size_t>(j)]; });
   std::vector<float> context;
   for (std::int64_t c = 0; c < kv.v_dim; ++c) {
-    context.push_back(
-        blocked_sum([&](std::int64_t j) { return scores[static_cast<std::size_t>(j)] / sum * kv.v.f32()[j * kv.v.stride + c]; }));
+    context.push_back(blocked_sum([&](std::int64_t j) { return scores[static_cast<std::size_t>(j)] / sum * test.Value(j)[c]; }));
   }
   return context;
 }

@@ -37,6 +37,67 @@ struct CaseSpec {
   float q_size = 1;                           // standard deviation
   std::int64_t k_padding = 0, v_padding = 0;  // floats between rows
   std::int64_t mask_key_stride = 1, bias_key_stride = 1;
+  // How keys and values are stored. They are rounded to their type; KernelCase::k and v hold what is stored, as f32.
+  DType q_type = DType::kF32, k_type = DType::kF32, v_type = DType::kF32;
+  std::int64_t page_len = 0;  // 0: one run
+  bool forgets_keys = false;  // keys stand at other places than 0, 1, …
+};
+
+/// Rows in storage of any type, pages in no order among garbage.
+class RowStorage {
+ public:
+  /// rows [count, stride] become what is stored of them; the elements between rows stay garbage in storage.
+  void Store(std::vector<float>& rows, std::int64_t count, std::int64_t dim, std::int64_t stride, DType type,
+             std::int64_t page_len) {
+    const std::int64_t item = type == DType::kF32 ? 4 : type == DType::kI8 ? 1 : 2;
+    const std::int64_t run = page_len == 0 ? std::max<std::int64_t>(count, 1) : page_len;
+    const std::int64_t num_runs = page_len == 0 ? 1 : (count + run - 1) / run;
+    const std::int64_t run_bytes = run * stride * item + (type == DType::kI8 ? 4 * run : 0);
+    memory_.assign(static_cast<std::size_t>(num_runs * run_bytes), 0xFF);
+    pages_.resize(static_cast<std::size_t>(num_runs));
+    for (std::int64_t p = 0; p < num_runs; ++p)
+      pages_[static_cast<std::size_t>(p)] = memory_.data() + (num_runs - 1 - p) * run_bytes;
+    for (std::int64_t j = 0; j < count; ++j) {
+      std::uint8_t* const page = memory_.data() + (num_runs - 1 - j / run) * run_bytes;
+      float* const row = rows.data() + j * stride;
+      float largest = 0;
+      for (std::int64_t c = 0; c < dim; ++c) largest = std::max(largest, std::fabs(row[c]));
+      const float scale = largest / 127;
+      if (type == DType::kI8) std::memcpy(page + run * stride + 4 * (j % run), &scale, 4);
+      for (std::int64_t c = 0; c < dim; ++c) row[c] = StoreElement(type, row[c], scale, page + (j % run * stride + c) * item);
+    }
+    stored_ = {page_len == 0 ? pages_[0] : nullptr, stride, type, page_len == 0 ? nullptr : pages_.data(), run};
+  }
+  const StoredRows& rows() const { return stored_; }
+
+ private:
+  /// Returns what is stored.
+  static float StoreElement(DType type, float x, float scale, std::uint8_t* to) {
+    switch (type) {
+      case DType::kF16: {
+        const F16 half = ToF16(x);
+        std::memcpy(to, &half, 2);
+        return ToFloat(half);
+      }
+      case DType::kBF16: {
+        const BF16 half = ToBF16(x);
+        std::memcpy(to, &half, 2);
+        return ToFloat(half);
+      }
+      case DType::kI8: {
+        const auto level = static_cast<std::int8_t>(scale == 0 ? 0 : std::lround(x / scale));
+        std::memcpy(to, &level, 1);
+        return static_cast<float>(level) * scale;
+      }
+      default:
+        std::memcpy(to, &x, 4);
+        return x;
+    }
+  }
+
+  std::vector<std::uint8_t> memory_;
+  std::vector<const void*> pages_;
+  StoredRows stored_;
 };
 
 struct KernelCase {
@@ -51,17 +112,28 @@ struct KernelCase {
     fill(q, spec.rows * spec.head_dim, spec.q_size);
     fill(k, kv_len * (spec.head_dim + spec.k_padding), 1);
     fill(v, kv_len * (spec.v_dim + spec.v_padding), 1);
+    if (spec.q_type == DType::kBF16) {
+      for (float& x : q) x = ToFloat(ToBF16(x));
+    }
     for (float& x : v) x += 0.5f;  // asymmetric: errors of the weights' sum do not cancel
     context.assign(static_cast<std::size_t>(spec.rows * spec.v_dim), kNaN);
     lse.assign(static_cast<std::size_t>(spec.rows), kNaN);
-    kv = {{k.data(), spec.head_dim + spec.k_padding}, {v.data(), spec.v_dim + spec.v_padding}, kv_len, spec.head_dim, spec.v_dim};
+    kv = {{}, {}, kv_len, spec.head_dim, spec.v_dim};
+    StoreKeys();
+    std::int64_t place = 0;
+    for (std::int64_t j = 0; spec.forgets_keys && j < kv_len; ++j) {
+      positions.push_back(place);
+      place += j % 50 == 17 ? 1 + static_cast<std::int64_t>(random() % 100'000'000) : 1;
+    }
+    if (spec.forgets_keys) kv.key_positions = positions.data();
     options = {1.0f / std::sqrt(static_cast<float>(spec.head_dim)),
                spec.soft_cap,
                spec.mask_key_stride,
                spec.bias_key_stride,
                spec.mask,
                spec.bias,
-               spec.alibi};
+               spec.alibi,
+               spec.q_type == DType::kBF16};
     const std::int64_t mask_row = std::max<std::int64_t>(1, kv_len * spec.mask_key_stride);
     const std::int64_t bias_row = std::max<std::int64_t>(1, kv_len * spec.bias_key_stride);
     if (spec.mask) {
@@ -77,9 +149,10 @@ struct KernelCase {
       row.q = q.data() + i * spec.head_dim;
       row.context = context.data() + i * spec.v_dim;
       row.lse = lse.data() + i;
-      row.position = kv_len - spec.rows + i;
-      row.key_end = spec.causal ? std::clamp<std::int64_t>(row.position + 1, 0, kv_len) : kv_len;
-      if (spec.window >= 0) row.key_begin = std::clamp<std::int64_t>(row.position - spec.window, 0, row.key_end);
+      const std::int64_t own_key = kv_len - spec.rows + i;
+      row.position = own_key >= 0 && spec.forgets_keys ? Position(own_key) : own_key;
+      row.key_end = spec.causal ? std::clamp<std::int64_t>(own_key + 1, 0, kv_len) : kv_len;
+      if (spec.window >= 0) row.key_begin = std::clamp<std::int64_t>(own_key - spec.window, 0, row.key_end);
       if (spec.ragged) {
         const std::int64_t a = random() % (kv_len + 1), b = random() % (kv_len + 1);
         row.key_begin = std::min(a, b);
@@ -99,11 +172,31 @@ struct KernelCase {
     return j >= row.key_begin && j < row.key_end && (!options.has_mask || row.mask[j * options.mask_key_stride] != 0) &&
            (!options.has_bias || row.bias[j * options.bias_key_stride] != -kInfinity);
   }
-  float* Key(std::int64_t j) { return k.data() + j * kv.k.stride; }
-  float* Value(std::int64_t j) { return v.data() + j * kv.v.stride; }
+  /// Rows of k and v; of what is not stored as f32 in one run, StoreKeys has to follow a change.
+  float* Key(std::int64_t j) { return k.data() + j * k_stride(); }
+  float* Value(std::int64_t j) { return v.data() + j * v_stride(); }
+  const float* Key(std::int64_t j) const { return k.data() + j * k_stride(); }
+  const float* Value(std::int64_t j) const { return v.data() + j * v_stride(); }
+  std::int64_t Position(std::int64_t j) const { return kv.key_positions == nullptr ? j : kv.key_positions[j]; }
+
+  /// Stores k and v, rounding them.
+  void StoreKeys() {
+    const auto store = [&](std::vector<float>& values, std::int64_t dim, std::int64_t stride, DType type, RowStorage& storage) {
+      if (type == DType::kF32 && spec.page_len == 0) return StoredRows{values.data(), stride};
+      storage.Store(values, spec.kv_len, dim, stride, type, spec.page_len);
+      return storage.rows();
+    };
+    kv.k = store(k, spec.head_dim, k_stride(), spec.k_type, k_storage);
+    kv.v = store(v, spec.v_dim, v_stride(), spec.v_type, v_storage);
+  }
+
+  std::int64_t k_stride() const { return spec.head_dim + spec.k_padding; }
+  std::int64_t v_stride() const { return spec.v_dim + spec.v_padding; }
 
   CaseSpec spec;
   std::vector<float> q, k, v, bias, context, lse;
+  RowStorage k_storage, v_storage;
+  std::vector<std::int64_t> positions;
   std::vector<std::uint8_t> mask;
   KvHead kv;
   RowOptions options;
@@ -130,7 +223,7 @@ inline ExpectedRow Define(const KernelCase& test, const QueryRow& row) {
     expected.saw_key = true;
     double dot = 0, magnitude = 0;
     for (std::int64_t i = 0; i < kv.head_dim; ++i) {
-      const double product = static_cast<double>(row.q[i]) * kv.k.f32()[j * kv.k.stride + i];
+      const double product = static_cast<double>(row.q[i]) * test.Key(j)[i];
       dot += product;
       magnitude += std::fabs(product);
     }
@@ -142,7 +235,7 @@ inline ExpectedRow Define(const KernelCase& test, const QueryRow& row) {
     }
     if (test.options.has_bias) s += row.bias[j * test.options.bias_key_stride];
     if (test.options.has_bias) magnitude += std::fabs(row.bias[j * test.options.bias_key_stride]);
-    const double distance = std::fabs(static_cast<double>(row.position - j));
+    const double distance = std::fabs(static_cast<double>(row.position - test.Position(j)));
     if (test.options.has_alibi) s -= row.alibi_slope * distance;
     if (test.options.has_alibi) magnitude += row.alibi_slope * distance;
     scores[static_cast<std::size_t>(j)] = s;
@@ -161,8 +254,8 @@ inline ExpectedRow Define(const KernelCase& test, const QueryRow& row) {
     const double weight = std::exp(scores[static_cast<std::size_t>(j)] - largest);
     sum += weight;
     for (std::int64_t c = 0; c < kv.v_dim; ++c) {
-      expected.context[static_cast<std::size_t>(c)] += weight * kv.v.f32()[j * kv.v.stride + c];
-      absolute[static_cast<std::size_t>(c)] += weight * std::fabs(kv.v.f32()[j * kv.v.stride + c]);
+      expected.context[static_cast<std::size_t>(c)] += weight * test.Value(j)[c];
+      absolute[static_cast<std::size_t>(c)] += weight * std::fabs(test.Value(j)[c]);
     }
   }
   const double all = sum + (row.sink == -kInfinity ? 0 : std::exp(row.sink - largest));

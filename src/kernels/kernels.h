@@ -135,13 +135,16 @@ struct KernelTable {
   const char* target;  // "AVX3"
 
   /// Rows in lanes: for many rows that share keys. Writes context and lse of each row, sink included; returns how many rows saw no key.
-  /// scratch: prefill_scratch_bytes(head_dim, v_dim), 64-byte aligned, private to the thread.
+  /// k and v of f32 that lie in one run a key block are used where they are; others are converted, 128 keys at a time.
+  /// scratch: prefill_scratch_bytes(head_dim, v_dim), 64-byte aligned, private to the thread. It grows by 128 + 4·(rows in lanes) floats
+  /// a dim of head_dim + v_dim, whatever the lengths.
   std::int64_t (*prefill)(const KvHead& kv, const RowOptions& options, const QueryRow* rows, std::int64_t num_rows,
                           void* scratch);
   std::size_t (*prefill_scratch_bytes)(std::int64_t head_dim, std::int64_t v_dim);
 
   /// prefill with a tracker: the same bits, and what `tracking` asks for. kv.v_dim may be 0: then no context is written, and v is not read.
-  /// scratch: tracked_scratch_bytes(kv_len, head_dim, v_dim, tracking.top_k), 64-byte aligned, private to the thread.
+  /// scratch: tracked_scratch_bytes(kv_len, head_dim, v_dim, tracking.top_k), 64-byte aligned, private to the thread. prefill's, and with
+  /// top_k ≤ 32 a float a row in lanes and bucket of keys, of which there are 1,024 or one to 128 keys.
   std::int64_t (*tracked_prefill)(const KvHead& kv, const RowOptions& options, const QueryRow* rows, std::int64_t num_rows,
                                   const RowTracking& tracking, void* scratch);
   std::size_t (*tracked_scratch_bytes)(std::int64_t kv_len, std::int64_t head_dim, std::int64_t v_dim, std::int64_t top_k);
@@ -160,14 +163,15 @@ struct KernelTable {
   /// The second pass: weights = exp(masked_scores − lse), block by block of rows and keys, both ascending, rows first. Reads *lse of each row,
   /// as prefill and decode leave it; context, sink and kv.v are not used. Blocks where no row sees any key are skipped. A weight's bits
   /// depend on its own q, k, options and lse alone. A row whose lse is NaN has NaN wherever its score is not −inf.
-  /// scratch: stream_scratch_bytes(head_dim), 64-byte aligned, private to the thread.
+  /// scratch: stream_scratch_bytes(head_dim), 64-byte aligned, private to the thread. It grows by 128 + (rows in lanes) floats a dim.
   void (*stream_weights)(const KvHead& kv, const RowOptions& options, const QueryRow* rows, std::int64_t num_rows,
                          WeightVisitor visit, void* visitor, void* scratch);
   std::size_t (*stream_scratch_bytes)(std::int64_t head_dim);
 
   /// The second pass with reductions in place of a visitor. For the rows of one head, in ascending order; key and bin reductions take their
   /// sums in blocks of rows from the first of the call on.
-  /// scratch: reduce_scratch_bytes(head_dim, reductions), 64-byte aligned, private to the thread.
+  /// scratch: reduce_scratch_bytes(head_dim, reductions), 64-byte aligned, private to the thread. stream_weights', and the rows' moments
+  /// and pooled columns.
   void (*reduce_weights)(const KvHead& kv, const RowOptions& options, const QueryRow* rows, std::int64_t num_rows,
                          const WeightReductions& reductions, void* scratch);
   std::size_t (*reduce_scratch_bytes)(std::int64_t head_dim, const WeightReductions& reductions);

@@ -153,18 +153,19 @@ HWY_INLINE void FinishPooled(const WeightReductions& out, std::int64_t row, cons
 }
 
 /// Weights by distance. Rows usually stand one behind the other: then a key's weights lie side by side among the distances too.
-HWY_INLINE void AddDistances(const WeightReductions& out, std::int64_t first_key, int n, const WeightScratch& scratch) {
+HWY_INLINE void AddDistances(const KvHead& kv, const WeightReductions& out, std::int64_t first_key, int n,
+                             const WeightScratch& scratch) {
   const DF d;
   const QueryBlock& block = *scratch.block;
-  bool consecutive = true;
+  bool consecutive = kv.key_positions == nullptr;
   for (int r = 1; r < block.num_rows; ++r) consecutive &= block.rows[r].position == block.rows[0].position + r;
   if (!consecutive) {
     for (int r = 0; r < block.num_rows; ++r) {
       if (block.key_begin[r] >= block.key_end[r]) continue;  // its position may be out of range
-      const std::int64_t at = block.rows[r].position - first_key - out.first_distance;
+      const std::int64_t at = block.rows[r].position - out.first_distance;
       for (int key = 0; key < n; ++key) {
         const float w = scratch.keys->weights[key * kQueryRows + r];
-        if (w != 0) out.distances[at - key] += w;
+        if (w != 0) out.distances[at - (kv.key_positions == nullptr ? first_key + key : kv.key_positions[first_key + key])] += w;
       }
     }
     return;

@@ -19,7 +19,8 @@ HWY_BEFORE_NAMESPACE();
 namespace regard::internal::HWY_NAMESPACE {
 
 // Query blocks that share each key block. Worth it when k and v of the head exceed the second cache level: otherwise every query
-// block would fetch all of them again (head_dim 128, 8,192 keys: 75–80 → 87–90 % of peak on small pages).
+// block would fetch all of them again (head_dim 128, 8,192 keys: 75–80 → 87–90 % of peak on small pages). And when they have to be
+// converted: once for all of them (alone each lost 5–8 points).
 inline constexpr int kMaxQueryBlocks = 4;
 inline constexpr std::int64_t kSecondLevelCacheBytes = 1 << 20;
 
@@ -32,7 +33,8 @@ struct PrefillScratch {
 
 HWY_INLINE std::int64_t FloatsOf(std::int64_t head_dim, std::int64_t v_dim) {
   const std::int64_t zeros = (std::max<std::int64_t>(head_dim, kKeyBlock) + 15) / 16 * 16;
-  return zeros + 2 * kKeyBlock * kQueryRows + kMaxQueryBlocks * (head_dim + v_dim) * kQueryRows;
+  return zeros + 2 * kKeyBlock * kQueryRows + kMaxQueryBlocks * (head_dim + v_dim) * kQueryRows +
+         kKeyBlock * (Padded(head_dim) + Padded(v_dim));
 }
 
 /// A multiple of 64.
@@ -52,6 +54,8 @@ HWY_INLINE PrefillScratch PlaceScratch(void* memory, std::int64_t head_dim, std:
   const auto take = [&next](std::int64_t count) { return std::exchange(next, next + count); };
   scratch.keys->weights = take(kKeyBlock * kQueryRows);
   scratch.keys->bias = take(kKeyBlock * kQueryRows);
+  scratch.keys->k_copy = take(kKeyBlock * Padded(head_dim));
+  scratch.keys->v_copy = take(kKeyBlock * Padded(v_dim));
   for (int b = 0; b < kMaxQueryBlocks; ++b) {
     QueryBlock* block = new (scratch.blocks + b) QueryBlock;
     block->q = take(head_dim * kQueryRows);
@@ -60,7 +64,7 @@ HWY_INLINE PrefillScratch PlaceScratch(void* memory, std::int64_t head_dim, std:
   float* zeros = next;
   std::fill_n(zeros, std::max<std::int64_t>(head_dim, kKeyBlock), 0.0f);
   scratch.keys->zeros = zeros;
-  for (int r = 0; r < kQueryRows; ++r) scratch.keys->lane_bit[r] = std::uint32_t{1} << (r & 31);
+  InitKeyBlock(*scratch.keys);
   return scratch;
 }
 
@@ -70,12 +74,9 @@ HWY_INLINE void AttendKeyBlock(const CallConstants& call, std::int64_t first_key
                                Tracker& tracker) {
   const DF d;
   if (!SetVisible(call, block, first_key, n, keys)) return;
+  BindKeys(call.kv, first_key, n, keys);
   if (call.options.has_bias) PackBias(block, n, keys);
-  if (call.options.has_alibi) {
-    for (int r = 0; r < kQueryRows; ++r) {
-      keys.distance[r] = r < block.num_rows ? static_cast<float>(block.rows[r].position - first_key) : 0.0f;
-    }
-  }
+  if (call.options.has_alibi) SetDistances(block, keys);
   for (int r = 0; r < kQueryRows; r += kLanes) hn::Store(hn::Zero(d), d, block.block_sum + r);
   if constexpr (Tracker::kFollows) tracker.BeginKeyBlock();
   ScoreKeyBlock(call, first_key, n, block, keys, tracker);
@@ -83,7 +84,7 @@ HWY_INLINE void AttendKeyBlock(const CallConstants& call, std::int64_t first_key
   for (int r = 0; r < kQueryRows; r += kLanes) {
     hn::Store(hn::Add(hn::Load(d, block.row_sum + r), hn::Load(d, block.block_sum + r)), d, block.row_sum + r);
   }
-  AddValues(keys, call.kv.v.f32() + first_key * call.kv.v.stride, call.kv.v.stride, call.kv.v_dim, block);
+  AddValues(keys, keys.v.data, keys.v.stride, call.kv.v_dim, block);
 }
 
 /// All rows of a call; returns how many saw no key. tracker_of(b) is the tracker of the b-th query block at work; finish(first_row, b) is
@@ -92,8 +93,9 @@ template <class TrackerOf, class Finish>
 HWY_INLINE std::int64_t AttendRows(const CallConstants& call, const QueryRow* rows, std::int64_t num_rows,
                                    const PrefillScratch& scratch, const TrackerOf& tracker_of, const Finish& finish) {
   const KvHead& kv = call.kv;
+  const bool converts = NeedsCopies(kv.k) || (kv.v_dim > 0 && NeedsCopies(kv.v));
   const bool fits = kv.kv_len * (kv.head_dim + kv.v_dim) * static_cast<std::int64_t>(sizeof(float)) <= kSecondLevelCacheBytes;
-  const std::int64_t rows_at_once = (fits ? 1 : kMaxQueryBlocks) * kQueryRows;
+  const std::int64_t rows_at_once = (fits && !converts ? 1 : kMaxQueryBlocks) * kQueryRows;
   std::int64_t empty_rows = 0;
   for (std::int64_t row = 0; row < num_rows; row += rows_at_once) {
     int num_blocks = 0;

@@ -13,6 +13,7 @@
 #include "hwy/contrib/math/math-inl.h"
 #include "kernels/exp2-inl.h"
 #include "kernels/kernels.h"
+#include "kernels/stored_rows-inl.h"
 #include "kernels/tile_config-inl.h"
 #include "kernels/transpose-inl.h"
 
@@ -70,8 +71,15 @@ struct Segment {
 /// One query block against kKeyBlock keys.
 struct KeyBlock {
   alignas(64) std::uint32_t lane_bit[kQueryRows];  // row r's bit in its half of a visibility word
-  alignas(64) float distance[kQueryRows];          // position − first key of the block
-  std::uint64_t visible[kKeyBlock];                // bit r: row r sees the key; valid if has_visible
+  alignas(64) float distance[kQueryRows];          // position − origin
+  alignas(64) float offset[kKeyBlock];             // where each key stands, from the origin
+  std::int64_t origin;                             // a place on the key axis
+  // The keys at work, shared by all query blocks that come to them.
+  std::int64_t first_key = -1;  // −1: none yet
+  int num_keys = 0;
+  FloatRows k, v;                    // their rows
+  float *k_copy, *v_copy;            // [kKeyBlock, Padded(head_dim or v_dim)], for rows that cannot be used where they lie
+  std::uint64_t visible[kKeyBlock];  // bit r: row r sees the key; valid if has_visible
   bool has_visible;
   TileVectors scored[kTiles];
   Segment segments[kTiles];
@@ -98,6 +106,35 @@ HWY_INLINE CallConstants MakeConstants(const KvHead& kv, const RowOptions& optio
   const double to_log2 = options.soft_cap > 0 ? std::min(tanh_prescale / options.soft_cap, 0x1p60) : kLog2E;
   return {kv, options, static_cast<float>(options.scale * to_log2), static_cast<float>(options.soft_cap * kLog2E),
           options.has_alibi};
+}
+
+/// What is the same for all blocks of keys; places are counted from the first key of a block, until BindKeys says otherwise.
+HWY_INLINE void InitKeyBlock(KeyBlock& keys) {
+  for (int r = 0; r < kQueryRows; ++r) keys.lane_bit[r] = std::uint32_t{1} << (r & 31);
+  for (int j = 0; j < kKeyBlock; ++j) keys.offset[j] = static_cast<float>(j);
+}
+
+/// Rows and places of the n keys from first_key on, unless they are bound already.
+HWY_INLINE void BindKeys(const KvHead& kv, std::int64_t first_key, int n, KeyBlock& keys) {
+  if (keys.first_key == first_key) return;
+  keys.k = FloatBlock(kv.k, first_key, n, kv.head_dim, keys.k_copy);
+  if (kv.v_dim > 0) keys.v = FloatBlock(kv.v, first_key, n, kv.v_dim, keys.v_copy);
+  keys.origin = first_key;
+  if (kv.key_positions != nullptr) {
+    // Where a cache has forgotten keys a block may span more than f32 counts exactly. Seen from the last key, the nearest to the queries,
+    // what is near stays exact.
+    const std::int64_t* const positions = kv.key_positions + first_key;
+    keys.origin = positions[n - 1];
+    for (int j = 0; j < kKeyBlock; ++j) keys.offset[j] = static_cast<float>(positions[std::min(j, n - 1)] - keys.origin);
+  }
+  keys.first_key = first_key;
+  keys.num_keys = n;
+}
+
+HWY_INLINE void SetDistances(const QueryBlock& block, KeyBlock& keys) {
+  for (int r = 0; r < kQueryRows; ++r) {
+    keys.distance[r] = r < block.num_rows ? static_cast<float>(block.rows[r].position - keys.origin) : 0.0f;
+  }
 }
 
 /// Takes up to kQueryRows rows. Masks and biases that hold one value for all keys are settled here.

@@ -19,6 +19,7 @@ struct RowScorer {
   const QueryRow& row;
   std::int64_t key_begin, key_end;  // where it may see any
   float* q;                         // [Padded(head_dim)], scaled
+  float* converted;                 // [4, Padded(head_dim)], for keys that are not stored as f32
 
   HWY_INLINE void PackQuery() {
     for (std::int64_t i = 0; i < call.kv.head_dim; ++i) q[i] = call.q_factor * row.q[i];
@@ -38,7 +39,7 @@ struct RowScorer {
     alignas(64) float block_sums[kSubBlock / 4 * kBlockSums];
     for (int i = 0; i < kSubBlock; i += 4) {
       const float* HWY_RESTRICT k[4];
-      REGARD_UNROLL for (int j = 0; j < 4; ++j) k[j] = KeyRow(keys[i + j]);
+      REGARD_UNROLL for (int j = 0; j < 4; ++j) k[j] = KeyRow(keys[i + j], j);
       VF sum[4] = {hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d)};
       for (std::int64_t c = 0; c < whole; c += kLanes) {
         const VF qc = hn::Load(d, q + c);
@@ -48,15 +49,16 @@ struct RowScorer {
     }
     SumAcrossBlocks(block_sums, scores);
     for (int i = 0; i < kSubBlock && whole < kv.head_dim; ++i) {
-      const float* const k = KeyRow(keys[i]);
+      const float* const k = KeyRow(keys[i], 0);
       for (std::int64_t c = whole; c < kv.head_dim; ++c) scores[i] += q[c] * k[c];
     }
     ApplyOptions(keys, scores);
   }
 
  private:
-  HWY_INLINE const float* KeyRow(std::int64_t key) const {
-    return call.kv.k.f32() + std::clamp<std::int64_t>(key, 0, call.kv.kv_len - 1) * call.kv.k.stride;
+  HWY_INLINE const float* KeyRow(std::int64_t key, int place) const {
+    const KvHead& kv = call.kv;
+    return FloatRow(kv.k, std::clamp<std::int64_t>(key, 0, kv.kv_len - 1), kv.head_dim, converted + place * Padded(kv.head_dim));
   }
 
   HWY_INLINE void ApplyOptions(const std::int64_t (&keys)[kSubBlock], float* HWY_RESTRICT scores) const {
@@ -77,7 +79,9 @@ struct RowScorer {
       }
       if (options.has_bias) scores[i] += to_log2 * row.bias[keys[i] * options.bias_key_stride];
       if (options.has_alibi) {
-        scores[i] -= to_log2 * row.alibi_slope * std::fabs(static_cast<float>(row.position - keys[i]));
+        const std::int64_t* const positions = call.kv.key_positions;
+        const std::int64_t distance = row.position - (positions == nullptr ? keys[i] : positions[keys[i]]);
+        scores[i] -= to_log2 * row.alibi_slope * std::fabs(static_cast<float>(distance));
       }
     }
   }

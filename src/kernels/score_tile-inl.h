@@ -77,7 +77,7 @@ HWY_INLINE void ApplyOptions(const CallConstants& call, const QueryBlock& block,
       const VF from_block = hn::Load(d, keys.distance + lane0 + v * kLanes);
       const VF neg_slope = hn::Load(d, block.neg_slope + lane0 + v * kLanes);
       REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) {
-        const VF distance = hn::Abs(hn::Sub(from_block, hn::Set(d, static_cast<float>(at.key + j))));
+        const VF distance = hn::Abs(hn::Sub(from_block, hn::Set(d, keys.offset[at.key + j])));
         s[v][j] = hn::MulAdd(neg_slope, distance, s[v][j]);
       }
     }
@@ -100,11 +100,8 @@ HWY_INLINE void RelativeScores(const CallConstants& call, const TilePlace& at, c
                                VF (&s)[NV][kKeyTile]) {
   const DF d;
   const int lane0 = at.first_vector * kLanes;
-  const std::int64_t last_key = call.kv.kv_len - 1;
   const float* k[kKeyTile];  // keys beyond the last are read as the last, and invisible
-  REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) {
-    k[j] = call.kv.k.f32() + std::min(at.first_key + at.key + j, last_key) * call.kv.k.stride;
-  }
+  REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) k[j] = keys.k.data + std::min(at.key + j, keys.num_keys - 1) * keys.k.stride;
   REGARD_UNROLL for (int v = 0; v < NV; ++v) {
     // The subtraction of the reference is free: the accumulators start there. The soft cap has to see raw scores.
     VF start = hn::Load(d, block.neg_ref + lane0 + v * kLanes);

@@ -43,14 +43,14 @@ HWY_INLINE std::int64_t MaximaFloats(std::int64_t kv_len, std::int64_t top_k) {
 
 std::size_t TrackedScratchBytes(std::int64_t kv_len, std::int64_t head_dim, std::int64_t v_dim, std::int64_t top_k) {
   return RoundUp(LoopScratchBytes(head_dim, v_dim)) + RoundUp(sizeof(TrackerScratch)) +
-         RoundUp(static_cast<std::size_t>(Padded(head_dim)) * sizeof(float)) +
+         RoundUp(static_cast<std::size_t>(5 * Padded(head_dim)) * sizeof(float)) +  // a query and four keys
          RoundUp(static_cast<std::size_t>(MaximaFloats(kv_len, top_k)) * sizeof(float)) * kMaxQueryBlocks +
          static_cast<std::size_t>(Padded(top_k)) * sizeof(float);
 }
 
 /// A bound of the Euclidean norm of the keys that somebody may see: the largest of each lane's squares, over all lanes. Keys that are not
-/// finite make no finite score.
-HWY_NOINLINE float BoundKeyNorm(const KvHead& kv, const QueryRow* rows, std::int64_t num_rows) {
+/// finite make no finite score. converted [Padded(head_dim)] is for keys that are not stored as f32.
+HWY_NOINLINE float BoundKeyNorm(const KvHead& kv, const QueryRow* rows, std::int64_t num_rows, float* converted) {
   const DF d;
   std::int64_t begin = kv.kv_len, end = 0;
   for (std::int64_t r = 0; r < num_rows; ++r) {
@@ -61,7 +61,7 @@ HWY_NOINLINE float BoundKeyNorm(const KvHead& kv, const QueryRow* rows, std::int
   VF largest = hn::Zero(d);
   float largest_tail = 0;
   for (std::int64_t j = begin; j < end; ++j) {
-    const float* const k = kv.k.f32() + j * kv.k.stride;
+    const float* const k = FloatRow(kv.k, j, kv.head_dim, converted);
     VF squares = hn::Zero(d);
     std::int64_t c = 0;
     for (; c + kLanes <= kv.head_dim; c += kLanes) {
@@ -79,8 +79,8 @@ HWY_NOINLINE float BoundKeyNorm(const KvHead& kv, const QueryRow* rows, std::int
 class TrackedCall {
  public:
   TrackedCall(const CallConstants& call, const RowTracking& out, float key_norm, TrackerScratch& scratch, float* q,
-              float* list_scores)
-      : call_(call), out_(out), key_norm_(key_norm), scratch_(scratch), q_(q), list_scores_(list_scores) {}
+              float* converted, float* list_scores)
+      : call_(call), out_(out), key_norm_(key_norm), scratch_(scratch), q_(q), converted_(converted), list_scores_(list_scores) {}
 
   void FinishRows(std::int64_t first_row, const QueryBlock& block, const RowTracker& tracker) {
     if (tracker.keys) {
@@ -110,7 +110,7 @@ class TrackedCall {
       const double most = std::log(std::max(1.0, static_cast<double>(num_visible) + (row.sink > -kInf ? 1 : 0)));
       put(out_.entropy, std::clamp(entropy, 0.0, most));
     }
-    RowScorer scorer = {call_, row, block.key_begin[r], block.key_end[r], q_};
+    RowScorer scorer = {call_, row, block.key_begin[r], block.key_end[r], q_, converted_};
     if (out_.top_k > 0 || out_.first_key_share != nullptr) scorer.PackQuery();
     if (out_.first_key_share != nullptr) put(out_.first_key_share, FirstKeyShare(scorer, block.neg_ref[r], factor));
     if (out_.top_k > 0) FinishList(at, r, scorer, block, tracker, factor, undefined);
@@ -193,6 +193,7 @@ class TrackedCall {
   float key_norm_;
   TrackerScratch& scratch_;
   float* q_;
+  float* converted_;
   float* list_scores_;
 };
 
@@ -204,7 +205,8 @@ std::int64_t TrackedPrefill(const KvHead& kv, const RowOptions& options, const Q
   next += RoundUp(sizeof(TrackerScratch));
   float* const q = reinterpret_cast<float*>(next);
   std::fill_n(q, Padded(kv.head_dim), 0.0f);
-  next += RoundUp(static_cast<std::size_t>(Padded(kv.head_dim)) * sizeof(float));
+  float* const converted = q + Padded(kv.head_dim);
+  next += RoundUp(static_cast<std::size_t>(5 * Padded(kv.head_dim)) * sizeof(float));
   for (TrackedRows& tracked : own.rows) {
     tracked.maxima = reinterpret_cast<float*>(next);
     next += RoundUp(static_cast<std::size_t>(MaximaFloats(kv.kv_len, out.top_k)) * sizeof(float));
@@ -217,7 +219,7 @@ std::int64_t TrackedPrefill(const KvHead& kv, const RowOptions& options, const Q
   const int shift = BucketShift(kv.kv_len);
   const bool keys = TracksKeys(out.top_k);
   const auto tracker_of = [&](int b) -> RowTracker { return {own.rows[b], shift, keys, entropy, visible}; };
-  TrackedCall tracked(call, out, keys ? BoundKeyNorm(kv, rows, num_rows) : 0, own, q, list_scores);
+  TrackedCall tracked(call, out, keys ? BoundKeyNorm(kv, rows, num_rows, converted) : 0, own, q, converted, list_scores);
   return AttendRows(call, rows, num_rows, scratch, tracker_of,
                     [&](std::int64_t first_row, int b) { tracked.FinishRows(first_row, scratch.blocks[b], tracker_of(b)); });
 }

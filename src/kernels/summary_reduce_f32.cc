@@ -57,12 +57,12 @@ void ReduceWeights(const KvHead& kv_head, const RowOptions& options, const Query
         BeginPooled(out, pooled);
       },
       [&](std::int64_t row, std::int64_t key, int n) HWY_ATTR {
-        if (wants_rows) ReduceRows(out, key, n, scratch, state);
+        if (wants_rows) ReduceRows(kv, out, key, n, scratch, state);
         if (out.key_mass != nullptr) AddKeyMass(scratch, n, out.key_mass + key);
         if (out.key_count != nullptr) CountRows(scratch, n, out.key_count + key);
         if (out.key_top_k > 0) ListTopRows(out, row, key, n, scratch);
         if (out.pooled != nullptr) PoolBlock(out, kv.kv_len, key, n, scratch, pooled);
-        if (out.distances != nullptr) AddDistances(out, key, n, scratch);
+        if (out.distances != nullptr) AddDistances(kv, out, key, n, scratch);
       },
       [&](std::int64_t row) HWY_ATTR {
         if (wants_rows) FinishRows(out, row, scratch, state);

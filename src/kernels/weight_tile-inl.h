@@ -28,7 +28,8 @@ struct WeightScratch {
 
 HWY_INLINE std::size_t WeightScratchBytes(std::int64_t head_dim) {
   const std::int64_t zeros = (std::max<std::int64_t>(head_dim, kKeyBlock) + 15) / 16 * 16;
-  const std::int64_t floats = zeros + kQueryRows + 2 * kKeyBlock * kQueryRows + head_dim * kQueryRows;
+  const std::int64_t floats =
+      zeros + kQueryRows + 2 * kKeyBlock * kQueryRows + head_dim * kQueryRows + kKeyBlock * Padded(head_dim);
   return (sizeof(QueryBlock) + sizeof(KeyBlock) + static_cast<std::size_t>(floats) * sizeof(float) + 63) / 64 * 64;
 }
 
@@ -43,6 +44,7 @@ HWY_INLINE WeightScratch PlaceWeightScratch(void* memory, std::int64_t head_dim)
   const auto take = [&next](std::int64_t count) { return std::exchange(next, next + count); };
   scratch.keys->weights = take(kKeyBlock * kQueryRows);
   scratch.keys->bias = take(kKeyBlock * kQueryRows);
+  scratch.keys->k_copy = take(kKeyBlock * Padded(head_dim));
   scratch.undefined = take(kQueryRows);
   scratch.block->q = take(head_dim * kQueryRows);
   scratch.block->acc = nullptr;
@@ -50,7 +52,7 @@ HWY_INLINE WeightScratch PlaceWeightScratch(void* memory, std::int64_t head_dim)
   std::fill_n(zeros, std::max<std::int64_t>(head_dim, kKeyBlock), 0.0f);
   std::fill_n(scratch.keys->weights, kKeyBlock * kQueryRows, 0.0f);
   scratch.keys->zeros = zeros;
-  for (int r = 0; r < kQueryRows; ++r) scratch.keys->lane_bit[r] = std::uint32_t{1} << (r & 31);
+  InitKeyBlock(*scratch.keys);
   return scratch;
 }
 
@@ -118,10 +120,9 @@ HWY_INLINE bool WeighKeyBlock(const CallConstants& call, std::int64_t first_key,
     SetVisibleFromIntervals(block, first_key, n, keys);
     keys.has_visible = true;
   }
+  BindKeys(call.kv, first_key, n, keys);
   if (options.has_bias) PackBias(block, n, keys);
-  for (int r = 0; options.has_alibi && r < kQueryRows; ++r) {
-    keys.distance[r] = r < block.num_rows ? static_cast<float>(block.rows[r].position - first_key) : 0.0f;
-  }
+  if (options.has_alibi) SetDistances(block, keys);
   const bool plain = options.soft_cap == 0 && !options.has_bias && !options.has_alibi && !missing_rows && !scratch.any_undefined;
   for (int key = 0; key < n; key += kKeyTile) {
     TileRows rows = {block.all_rows, true, {0, block.num_vectors - 1}};

@@ -1,0 +1,124 @@
+// Keys and values as they are stored, one row or one block of rows at a time, as f32.
+#if defined(REGARD_KERNELS_STORED_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef REGARD_KERNELS_STORED_ROWS_INL_H_
+#undef REGARD_KERNELS_STORED_ROWS_INL_H_
+#else
+#define REGARD_KERNELS_STORED_ROWS_INL_H_
+#endif
+
+#include <cstring>
+
+#include "kernels/kernels.h"
+#include "kernels/key_lanes-inl.h"
+#include "kernels/tile_config-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace regard::internal::HWY_NAMESPACE {
+
+HWY_INLINE std::int64_t StoredBytes(DType dtype) { return dtype == DType::kF32 ? 4 : dtype == DType::kI8 ? 1 : 2; }
+
+HWY_INLINE const std::uint8_t* StoredRow(const StoredRows& rows, std::int64_t j) {
+  const void* const run = rows.pages == nullptr ? rows.data : rows.pages[j / rows.page_len];
+  const std::int64_t row = rows.pages == nullptr ? j : j % rows.page_len;
+  return static_cast<const std::uint8_t*>(run) + row * rows.stride * StoredBytes(rows.dtype);
+}
+
+/// Of a row of kI8.
+HWY_INLINE float StoredScale(const StoredRows& rows, std::int64_t j) {
+  const void* const run = rows.pages == nullptr ? rows.data : rows.pages[j / rows.page_len];
+  float scale;
+  std::memcpy(&scale,
+              static_cast<const std::uint8_t*>(run) + rows.page_len * rows.stride +
+                  static_cast<std::int64_t>(sizeof(float)) * (j % rows.page_len),
+              sizeof(float));
+  return scale;
+}
+
+/// Whether rows [first, first + n) lie in one run, n ≥ 1.
+HWY_INLINE bool InOneRun(const StoredRows& rows, std::int64_t first, std::int64_t n) {
+  return rows.pages == nullptr || first / rows.page_len == (first + n - 1) / rows.page_len;
+}
+
+/// Whether some blocks of kKeyBlock rows cannot be used where they lie.
+HWY_INLINE bool NeedsCopies(const StoredRows& rows) {
+  return rows.dtype != DType::kF32 || (rows.pages != nullptr && rows.page_len % kKeyBlock != 0);
+}
+
+/// kLanes elements as f32; scale is for kI8.
+template <DType kType>
+HWY_INLINE VF LoadStored(const std::uint8_t* from, VF scale) {
+  const DF d;
+  if constexpr (kType == DType::kF32) {
+    return hn::LoadU(d, reinterpret_cast<const float*>(from));
+  } else if constexpr (kType == DType::kF16) {
+    const hn::Rebind<hwy::float16_t, DF> d16;
+    return hn::PromoteTo(d, hn::LoadU(d16, reinterpret_cast<const hwy::float16_t*>(from)));
+  } else if constexpr (kType == DType::kBF16) {
+    const hn::Rebind<std::uint16_t, DF> d16;
+    const VU wide = hn::PromoteTo(DU(), hn::LoadU(d16, reinterpret_cast<const std::uint16_t*>(from)));
+    return hn::BitCast(d, hn::ShiftLeft<16>(wide));
+  } else {
+    static_assert(kType == DType::kI8);
+    const hn::Rebind<std::int8_t, DF> d8;
+    const VI wide = hn::PromoteTo(DI(), hn::LoadU(d8, reinterpret_cast<const std::int8_t*>(from)));
+    return hn::Mul(hn::ConvertTo(d, wide), scale);
+  }
+}
+
+/// Rows [first, first + n), each written as Padded(dim) floats, `stride` apart, of which those behind dim are of no meaning.
+template <DType kType>
+HWY_NOINLINE void ConvertRowsOf(const StoredRows& rows, std::int64_t first, std::int64_t n, std::int64_t dim, float* to,
+                                std::int64_t stride) {
+  const DF d;
+  const std::int64_t item = StoredBytes(kType), whole = dim / kLanes * kLanes;
+  for (std::int64_t j = 0; j < n; ++j, to += stride) {
+    const std::uint8_t* const from = StoredRow(rows, first + j);
+    const VF scale = hn::Set(d, kType == DType::kI8 ? StoredScale(rows, first + j) : 1.0f);
+    for (std::int64_t c = 0; c < whole; c += kLanes) hn::StoreU(LoadStored<kType>(from + c * item, scale), d, to + c);
+    if (whole == dim) continue;
+    std::uint8_t tail[kLanes * sizeof(float)] = {};  // reading on might leave the allocation
+    std::memcpy(tail, from + whole * item, static_cast<std::size_t>((dim - whole) * item));
+    hn::StoreU(LoadStored<kType>(tail, scale), d, to + whole);
+  }
+}
+
+HWY_INLINE void ConvertRows(const StoredRows& rows, std::int64_t first, std::int64_t n, std::int64_t dim, float* to,
+                            std::int64_t stride) {
+  switch (rows.dtype) {
+    case DType::kF16:
+      return ConvertRowsOf<DType::kF16>(rows, first, n, dim, to, stride);
+    case DType::kBF16:
+      return ConvertRowsOf<DType::kBF16>(rows, first, n, dim, to, stride);
+    case DType::kI8:
+      return ConvertRowsOf<DType::kI8>(rows, first, n, dim, to, stride);
+    default:
+      return ConvertRowsOf<DType::kF32>(rows, first, n, dim, to, stride);
+  }
+}
+
+/// Row j as f32: where it is stored, or converted into `copy` [Padded(dim)].
+HWY_INLINE const float* FloatRow(const StoredRows& rows, std::int64_t j, std::int64_t dim, float* copy) {
+  if (rows.dtype == DType::kF32) return reinterpret_cast<const float*>(StoredRow(rows, j));
+  ConvertRows(rows, j, 1, dim, copy, 0);
+  return copy;
+}
+
+/// A block of rows as f32.
+struct FloatRows {
+  const float* data;
+  std::int64_t stride;
+};
+
+/// Rows [first, first + n): where they are stored, or as they are written to `copy` [n, Padded(dim)].
+HWY_INLINE FloatRows FloatBlock(const StoredRows& rows, std::int64_t first, std::int64_t n, std::int64_t dim, float* copy) {
+  if (rows.dtype == DType::kF32 && InOneRun(rows, first, n)) {
+    return {reinterpret_cast<const float*>(StoredRow(rows, first)), rows.stride};
+  }
+  ConvertRows(rows, first, n, dim, copy, Padded(dim));
+  return {copy, Padded(dim)};
+}
+
+}  // namespace regard::internal::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target guard
