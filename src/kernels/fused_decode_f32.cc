@@ -1,4 +1,4 @@
-// Fused attention for few query rows, f32 in, f32 accumulate.
+// Fused attention for few query rows, f32 accumulate; k and v as they are stored, converted to f32 where they are something else.
 // Computes   the online-softmax state of each row over keys [first_key, last_key): acc = weights v, row_sum, row_ref. Splits of the keys
 //            are merged and finished by the caller.
 // Shapes     up to kMaxDecodeRows rows of q [head_dim] against k [kv_len, head_dim], v [kv_len, v_dim] -> acc [rows, v_dim].
@@ -30,6 +30,7 @@
 #include "kernels/exp2-inl.h"
 #include "kernels/key_lanes-inl.h"
 #include "kernels/query_block-inl.h"
+#include "kernels/stored_rows-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace regard::internal::HWY_NAMESPACE {
@@ -51,6 +52,7 @@ struct DecodeScratch {
   DecodeRow rows[kMaxDecodeRows];
   alignas(64) float k_tail[kSubBlock * kLanes];  // the last head_dim % kLanes elements, zeros behind
   alignas(64) float v_tail[kSubBlock * kLanes];
+  float *k_copy, *v_copy;  // [kSubBlock, Padded(head_dim or v_dim)], for rows that cannot be used where they lie
 };
 
 /// What is the same for all sub-blocks of a call.
@@ -64,6 +66,7 @@ struct DecodeCall {
 struct SubBlock {
   std::int64_t first_key;
   int begin, end;
+  FloatRows k, v;  // rows of key first_key on; only those at work exist
 };
 
 /// Sets each row's visible keys and narrows the sub-block to those some row sees. Returns false if there are none.
@@ -112,11 +115,15 @@ HWY_INLINE void ApplyOptions(const DecodeCall& call, const SubBlock& at, DecodeR
     }
   }
   if (options.has_alibi) {
-    const float from_block = static_cast<float>(row.row->position - at.first_key);
+    const std::int64_t* const positions = call.constants.kv.key_positions;
+    alignas(64) float distance[kSubBlock] = {};
+    for (int k = at.begin; k < at.end; ++k) {
+      const std::int64_t key = at.first_key + k;
+      distance[k] = std::fabs(static_cast<float>(row.row->position - (positions == nullptr ? key : positions[key])));
+    }
     const VF neg_slope = hn::Set(d, static_cast<float>(-kLog2E * row.row->alibi_slope));
     for (int k = 0; k < kSubBlock; k += kLanes) {
-      const VF distance = hn::Abs(hn::Sub(hn::Set(d, from_block), hn::Iota(d, static_cast<float>(k))));
-      hn::Store(hn::MulAdd(neg_slope, distance, hn::Load(d, row.scores + k)), d, row.scores + k);
+      hn::Store(hn::MulAdd(neg_slope, hn::Load(d, distance + k), hn::Load(d, row.scores + k)), d, row.scores + k);
     }
   }
 }
@@ -203,9 +210,8 @@ HWY_INLINE void SoftmaxRow(const DecodeCall& call, const SubBlock& at, DecodeRow
 /// Scores of two rows of kVectors whole vectors, which stay in registers: half as many loads as multiplications, where ScoreRows has more
 /// loads than those. Every sum in the same order as there, so that a row's bits do not depend on whether it has a partner.
 template <int kVectors>
-HWY_NOINLINE void ScoreTwoRows(const DecodeCall& call, const SubBlock& at, DecodeRow* rows) {
+HWY_NOINLINE void ScoreTwoRows(const SubBlock& at, DecodeRow* rows) {
   const DF d;
-  const KvHead& kv = call.constants.kv;
   VF q[2][kVectors];
   REGARD_UNROLL for (int r = 0; r < 2; ++r) {
     REGARD_UNROLL for (int i = 0; i < kVectors; ++i) {
@@ -217,7 +223,7 @@ HWY_NOINLINE void ScoreTwoRows(const DecodeCall& call, const SubBlock& at, Decod
   for (int key = 0; key < kSubBlock; key += 4) {
     VF sum[2][4];
     REGARD_UNROLL for (int j = 0; j < 4; ++j) {
-      const float* HWY_RESTRICT k = kv.k.f32() + (at.first_key + std::clamp(key + j, at.begin, at.end - 1)) * kv.k.stride;
+      const float* HWY_RESTRICT k = at.k.data + std::clamp(key + j, at.begin, at.end - 1) * at.k.stride;
       sum[0][j] = sum[1][j] = hn::Zero(d);
       REGARD_UNROLL for (int i = 0; i < kVectors; ++i) {
         VF ki = hn::LoadU(d, k + i * kLanes);
@@ -237,8 +243,7 @@ HWY_NOINLINE void ScoreTwoRows(const DecodeCall& call, const SubBlock& at, Decod
 template <int NR>
 HWY_NOINLINE void ScoreRows(const DecodeCall& call, const SubBlock& at, DecodeRow* rows, const DecodeScratch& scratch) {
   const DF d;
-  const KvHead& kv = call.constants.kv;
-  const std::int64_t whole = kv.head_dim / kLanes * kLanes;
+  const std::int64_t head_dim = call.constants.kv.head_dim, whole = head_dim / kLanes * kLanes;
   const float* HWY_RESTRICT q[NR];
   REGARD_UNROLL for (int r = 0; r < NR; ++r) q[r] = rows[r].q;
   alignas(64) float block_sums[NR][kSubBlock / 4 * kBlockSums];
@@ -247,7 +252,7 @@ HWY_NOINLINE void ScoreRows(const DecodeCall& call, const SubBlock& at, DecodeRo
     int index[4];
     REGARD_UNROLL for (int j = 0; j < 4; ++j) {
       index[j] = std::clamp(key + j, at.begin, at.end - 1);
-      k[j] = kv.k.f32() + (at.first_key + index[j]) * kv.k.stride;
+      k[j] = at.k.data + index[j] * at.k.stride;
     }
     VF sum[NR][4];
     REGARD_UNROLL for (int r = 0; r < NR; ++r) { REGARD_UNROLL for (int j = 0; j < 4; ++j) sum[r][j] = hn::Zero(d); }
@@ -257,7 +262,7 @@ HWY_NOINLINE void ScoreRows(const DecodeCall& call, const SubBlock& at, DecodeRo
         REGARD_UNROLL for (int r = 0; r < NR; ++r) sum[r][j] = hn::MulAdd(hn::Load(d, q[r] + i), ki, sum[r][j]);
       }
     }
-    if (whole < kv.head_dim) {
+    if (whole < head_dim) {
       REGARD_UNROLL for (int r = 0; r < NR; ++r) {
         const VF qi = hn::Load(d, q[r] + whole);
         REGARD_UNROLL for (int j = 0; j < 4; ++j) {
@@ -303,30 +308,37 @@ HWY_INLINE void MultiplyValues(const SubBlock& at, const float* HWY_RESTRICT v, 
 /// All columns for NR rows.
 template <int NR, bool kCare>
 HWY_NOINLINE void MultiplyValueRows(const DecodeCall& call, const SubBlock& at, DecodeRow* rows, const DecodeScratch& scratch) {
-  const KvHead& kv = call.constants.kv;
-  const float* v = kv.v.f32() + at.first_key * kv.v.stride;
+  const std::int64_t v_dim = call.constants.kv.v_dim;
   std::int64_t column = 0;
-  for (; column + kDecodeTileColumns * kLanes <= kv.v_dim; column += kDecodeTileColumns * kLanes) {
-    MultiplyValues<NR, kDecodeTileColumns, kCare>(at, v + column, kv.v.stride, rows, column);
+  for (; column + kDecodeTileColumns * kLanes <= v_dim; column += kDecodeTileColumns * kLanes) {
+    MultiplyValues<NR, kDecodeTileColumns, kCare>(at, at.v.data + column, at.v.stride, rows, column);
   }
-  for (; column + kLanes <= kv.v_dim; column += kLanes) MultiplyValues<NR, 1, kCare>(at, v + column, kv.v.stride, rows, column);
-  if (column < kv.v_dim) MultiplyValues<NR, 1, kCare>(at, scratch.v_tail, kLanes, rows, column);
+  for (; column + kLanes <= v_dim; column += kLanes) {
+    MultiplyValues<NR, 1, kCare>(at, at.v.data + column, at.v.stride, rows, column);
+  }
+  if (column < v_dim) MultiplyValues<NR, 1, kCare>(at, scratch.v_tail, kLanes, rows, column);
+}
+
+/// Rows of the keys at work as f32, counted from the first of the sub-block.
+HWY_INLINE FloatRows RowsAtWork(const StoredRows& rows, const SubBlock& at, std::int64_t dim, float* copy) {
+  const FloatRows found = FloatBlock(rows, at.first_key + at.begin, at.end - at.begin, dim, copy);
+  return {found.data - at.begin * found.stride, found.stride};
 }
 
 /// The last dim % kLanes elements of each row, zeros behind.
-HWY_INLINE void PackTail(const SubBlock& at, const float* rows, std::int64_t stride, std::int64_t dim, float* tail) {
+HWY_INLINE void PackTail(const SubBlock& at, const FloatRows& rows, std::int64_t dim, float* tail) {
   const std::int64_t whole = dim / kLanes * kLanes;
   for (int key = at.begin; key < at.end; ++key) {
-    for (std::int64_t i = whole; i < dim; ++i) tail[key * kLanes + i - whole] = rows[(at.first_key + key) * stride + i];
+    for (std::int64_t i = whole; i < dim; ++i) tail[key * kLanes + i - whole] = rows.data[key * rows.stride + i];
   }
 }
 
-HWY_INLINE bool HasNonFinite(const SubBlock& at, const float* v, std::int64_t stride, std::int64_t v_dim) {
+HWY_INLINE bool HasNonFinite(const SubBlock& at, std::int64_t v_dim) {
   const DF d;
   VF sum = hn::Zero(d);  // of v·0: NaN as soon as a value is not finite
   float tail = 0.0f;
   for (int key = at.begin; key < at.end; ++key) {
-    const float* row = v + (at.first_key + key) * stride;
+    const float* row = at.v.data + key * at.v.stride;
     std::int64_t c = 0;
     for (; c + kLanes <= v_dim; c += kLanes) sum = hn::MulAdd(hn::LoadU(d, row + c), hn::Zero(d), sum);
     for (; c < v_dim; ++c) tail += row[c] * 0.0f;
@@ -338,16 +350,19 @@ HWY_INLINE bool HasNonFinite(const SubBlock& at, const float* v, std::int64_t st
 /// other all waited for its first line: the loads are hundreds of operations away, behind the last query rows' arithmetic on what is
 /// already in cache and the weights. Prefetchers take it from there. 4 to 16 lines gave 63 → 70–75 % of the read bandwidth, 32 gave
 /// 69, a whole sub-block less than none.
-HWY_INLINE void StartStream(const float* rows, std::int64_t stride, std::int64_t dim, std::int64_t num_rows) {
+HWY_INLINE void StartStream(const StoredRows& rows, std::int64_t first, std::int64_t num_rows, std::int64_t dim) {
   constexpr int kLines = 12;
-  constexpr int kFloatsPerLine = 16;
+  constexpr std::int64_t kLineBytes = 64;
   KeepCall();
-  if (stride == dim && num_rows * dim >= kLines * kFloatsPerLine) {  // as caches lie; address by address it won half as much
-    REGARD_UNROLL for (int line = 0; line < kLines; ++line) hwy::Prefetch(rows + line * kFloatsPerLine);
+  const std::uint8_t* const start = StoredRow(rows, first);
+  const std::int64_t stride = rows.stride * StoredBytes(rows.dtype), row_bytes = dim * StoredBytes(rows.dtype);
+  if (stride == row_bytes &&
+      num_rows * row_bytes >= kLines * kLineBytes) {  // as caches lie; address by address it won half as much
+    REGARD_UNROLL for (int line = 0; line < kLines; ++line) hwy::Prefetch(start + line * kLineBytes);
     return;
   }
   for (std::int64_t row = 0, lines = 0; row < num_rows && lines < kLines; ++row) {
-    for (std::int64_t i = 0; i < dim; i += kFloatsPerLine, ++lines) hwy::Prefetch(rows + row * stride + i);
+    for (std::int64_t i = 0; i < row_bytes; i += kLineBytes, ++lines) hwy::Prefetch(start + row * stride + i);
   }
 }
 
@@ -363,7 +378,7 @@ HWY_INLINE void ScoreAllRows(const DecodeCall& call, const SubBlock& at, DecodeS
     const std::int64_t head_dim = call.constants.kv.head_dim;
     for (; (head_dim == 8 * kLanes || head_dim == 4 * kLanes) && r + 2 <= call.num_rows; r += 2) {
       before(2);
-      head_dim == 8 * kLanes ? ScoreTwoRows<8>(call, at, rows + r) : ScoreTwoRows<4>(call, at, rows + r);
+      head_dim == 8 * kLanes ? ScoreTwoRows<8>(at, rows + r) : ScoreTwoRows<4>(at, rows + r);
     }
   }
   for (; r + kDecodeTileRows <= call.num_rows; r += kDecodeTileRows) {
@@ -380,10 +395,9 @@ HWY_INLINE void AttendSubBlock(const DecodeCall& call, SubBlock at, DecodeScratc
   const KvHead& kv = call.constants.kv;
   DecodeRow* rows = scratch.rows;
   if (!SetVisible(call, rows, at)) return;
-  if (kv.head_dim % kLanes != 0) PackTail(at, kv.k.f32(), kv.k.stride, kv.head_dim, scratch.k_tail);
-  ScoreAllRows(call, at, scratch, [&]() HWY_ATTR {
-    StartStream(kv.v.f32() + (at.first_key + at.begin) * kv.v.stride, kv.v.stride, kv.v_dim, at.end - at.begin);
-  });
+  at.k = RowsAtWork(kv.k, at, kv.head_dim, scratch.k_copy);
+  if (kv.head_dim % kLanes != 0) PackTail(at, at.k, kv.head_dim, scratch.k_tail);
+  ScoreAllRows(call, at, scratch, [&]() HWY_ATTR { StartStream(kv.v, at.first_key + at.begin, at.end - at.begin, kv.v_dim); });
 
   const std::uint32_t whole = (1u << at.end) - (1u << at.begin);
   bool all_seen = true;
@@ -391,15 +405,16 @@ HWY_INLINE void AttendSubBlock(const DecodeCall& call, SubBlock at, DecodeScratc
     SoftmaxRow(call, at, rows[r]);
     all_seen &= rows[r].visible == whole;
   }
-  if (kv.v_dim % kLanes != 0) PackTail(at, kv.v.f32(), kv.v.stride, kv.v_dim, scratch.v_tail);
+  at.v = RowsAtWork(kv.v, at, kv.v_dim, scratch.v_copy);
+  if (kv.v_dim % kLanes != 0) PackTail(at, at.v, kv.v_dim, scratch.v_tail);
   int r = 0;
-  if (!all_seen && HasNonFinite(at, kv.v.f32(), kv.v.stride, kv.v_dim)) {
+  if (!all_seen && HasNonFinite(at, kv.v_dim)) {
     for (; r < call.num_rows; ++r) MultiplyValueRows<1, true>(call, at, rows + r, scratch);
     return;
   }
   const std::int64_t next = at.first_key + kSubBlock;
   const auto start_next = [&]() HWY_ATTR {
-    if (next < call.last_key) StartStream(kv.k.f32() + next * kv.k.stride, kv.k.stride, kv.head_dim, call.last_key - next);
+    if (next < call.last_key) StartStream(kv.k, next, std::min<std::int64_t>(call.last_key - next, kSubBlock), kv.head_dim);
   };
   for (; r + 2 <= call.num_rows; r += 2) {
     if (r + 2 == call.num_rows) start_next();
@@ -412,7 +427,7 @@ HWY_INLINE void AttendSubBlock(const DecodeCall& call, SubBlock at, DecodeScratc
 }
 
 std::size_t DecodeScratchBytes(std::int64_t head_dim, std::int64_t v_dim) {
-  const std::int64_t floats = kMaxDecodeRows * (Padded(head_dim) + Padded(v_dim));
+  const std::int64_t floats = (kMaxDecodeRows + kSubBlock) * (Padded(head_dim) + Padded(v_dim));
   return sizeof(DecodeScratch) + static_cast<std::size_t>(floats) * sizeof(float);
 }
 
@@ -424,6 +439,8 @@ void Decode(const KvHead& kv, const RowOptions& options, const QueryRow* rows, s
   std::fill(std::begin(scratch.k_tail), std::end(scratch.k_tail), 0.0f);
   std::fill(std::begin(scratch.v_tail), std::end(scratch.v_tail), 0.0f);
   float* floats = reinterpret_cast<float*>(static_cast<std::uint8_t*>(memory) + sizeof(DecodeScratch));
+  scratch.k_copy = std::exchange(floats, floats + kSubBlock * Padded(kv.head_dim));
+  scratch.v_copy = std::exchange(floats, floats + kSubBlock * Padded(kv.v_dim));
   for (int r = 0; r < call.num_rows; ++r) {
     DecodeRow& row = scratch.rows[r];
     row.row = rows + r;
@@ -438,7 +455,7 @@ void Decode(const KvHead& kv, const RowOptions& options, const QueryRow* rows, s
     std::fill_n(row.acc, Padded(kv.v_dim), 0.0f);
   }
   for (std::int64_t key = first_key / kSubBlock * kSubBlock; key < last_key; key += kSubBlock) {
-    AttendSubBlock(call, {key, 0, kSubBlock}, scratch);
+    AttendSubBlock(call, {key, 0, kSubBlock, {}, {}}, scratch);
   }
   for (int r = 0; r < call.num_rows; ++r) {
     const DecodeRow& row = scratch.rows[r];

@@ -131,6 +131,57 @@ TEST_P(DecodeTest, EveryStride) {
   }
 }
 
+// Wherever a row is stored, and however many others share its page, its bits are the same.
+TEST_P(DecodeTest, PagesHaveTheBitsOfOneRun) {
+  constexpr DType kTypes[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kI8};
+  for (const DType k_type : kTypes) {
+    for (const DType v_type : kTypes) {
+      for (const std::int64_t dim : {37, 64, 128}) {
+        for (const std::int64_t rows : {1, 5}) {
+          CaseSpec spec = {.rows = rows,
+                           .kv_len = 333,
+                           .head_dim = dim,
+                           .v_dim = dim + 3,
+                           .causal = true,
+                           .mask = dim == 37,
+                           .k_padding = 3,
+                           .v_padding = 1,
+                           .k_type = k_type,
+                           .v_type = v_type};
+          std::vector<std::uint32_t> context, lse;
+          for (const std::int64_t page_len : {0, 16, 48, 256}) {
+            SCOPED_TRACE(std::string(Name(k_type)) + " keys, " + std::string(Name(v_type)) + " values, dim " +
+                         std::to_string(dim) + ", pages of " + std::to_string(page_len));
+            spec.page_len = page_len;
+            const KernelCase test(spec, 11);
+            DecodeInSplits(kernels(), test, 160);
+            ExpectNearDefinition(test);
+            if (page_len == 0) {
+              context = Bits(test.context);
+              lse = Bits(test.lse);
+            }
+            ASSERT_EQ(Bits(test.context), context);
+            ASSERT_EQ(Bits(test.lse), lse);
+          }
+        }
+      }
+    }
+  }
+}
+
+// A distance keeps its accuracy where keys stand far apart.
+TEST_P(DecodeTest, KeysStandWhereTheySay) {
+  for (const std::int64_t rows : {1, 4, 11}) {
+    SCOPED_TRACE(rows);
+    const CaseSpec spec = {.rows = rows, .kv_len = 400, .causal = true, .alibi = true, .forgets_keys = true};
+    CheckDecode(kernels(), spec, 12);
+    CaseSpec paged = spec;
+    paged.k_type = DType::kBF16;
+    paged.page_len = 48;
+    CheckDecode(kernels(), paged, 13, 64);
+  }
+}
+
 TEST_P(DecodeTest, BitsDoNotDependOnCompanions) {
   for (unsigned bits = 0; bits < 16; ++bits) {
     const CaseSpec spec = {.rows = 13,
