@@ -5,8 +5,9 @@
 //
 // Top keys. Inserting every score that is among the k largest so far takes k·(1 + ln(n/k)) insertions a row when scores come in random
 // order, and n when they rise; at k = 8 and 2,048 keys that was 40 % of the forward pass. Instead, whatever the order, the tracker
-// keeps the maximum of every bucket of 8 keys or more. Once all keys have passed, the k-th largest maximum is a bound that k keys reach,
-// so that the top k lie in the buckets that reach it: 8 or 9 for k = 8. Only these are scored again, by sums that do not depend on the row's
+// keeps the maximum of every bucket of 4 keys or more. Once all keys have passed, the k-th largest maximum is a bound that k keys reach,
+// so that the top k lie in the buckets that reach it. The maxima of groups of buckets give such a bound as well, a little lower and for
+// much less work: with 8·k groups, 9 buckets reach it for k = 8. Only these are scored again, by sums that do not depend on the row's
 // reference, so that equal keys tie exactly; the bound is lowered by what the roundings of both can be. Where very many keys are equal
 // too many buckets reach the bound, and the row is scored whole.
 #if defined(REGARD_KERNELS_ROW_TRACKER_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -26,18 +27,21 @@ HWY_BEFORE_NAMESPACE();
 namespace regard::internal::HWY_NAMESPACE {
 
 // Keys per bucket, a power of two: at least kBucketKeys, and so many that a row has at most kMaxBuckets, whose maxima of one query block
-// (256 KB with AVX-512) stay in the second cache level, until a bucket is a key block. Of 2,048 keys, 4 to 16 a bucket cost alike: larger
-// ones take more scores at the end, smaller ones more maxima.
-inline constexpr int kBucketKeys = 8;
+// (256 KB with AVX-512) stay in the second cache level, until a bucket is a key block. Larger buckets take more scores at the end, smaller
+// ones more maxima.
+inline constexpr int kBucketShift = 2;
+inline constexpr int kBucketKeys = 1 << kBucketShift;
 inline constexpr std::int64_t kMaxBuckets = 1024;
 static_assert(kBucketKeys % kKeyTile == 0 && kSubBlock % kBucketKeys == 0);
 
 HWY_INLINE int BucketShift(std::int64_t kv_len) {
-  int shift = 3;
+  int shift = kBucketShift;
   while ((kv_len >> shift) > kMaxBuckets && (1 << shift) < kKeyBlock) ++shift;
   return shift;
 }
-static_assert(1 << 3 == kBucketKeys);
+
+// Groups that give the bound of the k-th largest, for each of the k.
+inline constexpr std::int64_t kGroupsPerPlace = 8;
 
 // For longer lists every row is scored whole: finding the bound would cost more than that.
 inline constexpr std::int64_t kMaxTrackedKeys = 32;
@@ -103,19 +107,41 @@ struct RowTracker {
     }
   }
 
+  /// What it takes of a tile that is weighed before it is known to be calm. Both sums and maxima, wanted or not: they cost less than to ask.
+  template <int NV>
+  struct Tile {
+    VF largest[NV], entropy[NV];
+
+    HWY_INLINE Tile(const RowTracker& tracker, const TilePlace& at) {
+      const DF d;
+      REGARD_UNROLL for (int v = 0; v < NV; ++v) {
+        largest[v] = hn::Set(d, -kInf);
+        entropy[v] = hn::Load(d, tracker.rows.block_entropy + (at.first_vector + v) * kLanes);
+      }
+    }
+    /// A score, its value as Exp2 took it, which is at least −127 (0 · −inf would be NaN), and its weight.
+    HWY_INLINE void Take(int v, VF score, VF x, VF weight) {
+      largest[v] = hn::Max(largest[v], score);
+      entropy[v] = hn::MulAdd(weight, x, entropy[v]);
+    }
+    HWY_INLINE void Keep(RowTracker& tracker, const TilePlace& at, const QueryBlock& block) {
+      const DF d;
+      REGARD_UNROLL for (int v = 0; v < NV; ++v) {
+        hn::Store(entropy[v], d, tracker.rows.block_entropy + (at.first_vector + v) * kLanes);
+      }
+      if (tracker.keys) tracker.KeepLargest<NV>(at, block, largest);
+    }
+  };
+
   template <int NV>
   HWY_INLINE void TakeScores(const TilePlace& at, const QueryBlock& block, const VF (&s)[NV][kKeyTile]) {
     if (!keys) return;
-    const DF d;
-    const int lane0 = at.first_vector * kLanes;
-    const std::int64_t bucket = ((at.first_key + at.key) >> shift) - rows.first_bucket;
-    float* HWY_RESTRICT to = rows.maxima + bucket * kQueryRows + lane0;
+    VF largest[NV];
     REGARD_UNROLL for (int v = 0; v < NV; ++v) {
-      VF largest = s[v][0];
-      REGARD_UNROLL for (int j = 1; j < kKeyTile; ++j) largest = hn::Max(largest, s[v][j]);
-      largest = hn::Sub(largest, hn::Load(d, block.neg_ref + lane0 + v * kLanes));
-      hn::Store(hn::Max(largest, hn::Load(d, to + v * kLanes)), d, to + v * kLanes);
+      largest[v] = s[v][0];
+      REGARD_UNROLL for (int j = 1; j < kKeyTile; ++j) largest[v] = hn::Max(largest[v], s[v][j]);
     }
+    KeepLargest<NV>(at, block, largest);
   }
 
   template <int NV>
@@ -143,7 +169,7 @@ struct RowTracker {
     if (visible) CountVisible(n, key_block);
   }
 
-  /// bounds[r] = the top_k-th largest maximum of row r; −inf when it has fewer.
+  /// bounds[r]: a score that top_k keys of row r reach, close to the highest such; −inf when there are fewer groups than that.
   HWY_INLINE void FindBounds(std::int64_t top_k, int num_vectors, float* bounds) const {
     for (int v = 0; v < num_vectors; ++v) {
       if (top_k <= 1) {
@@ -158,15 +184,50 @@ struct RowTracker {
     }
   }
 
+  /// reached[w, kQueryRows]: bit b of row r says whether the maximum of its bucket 32·w + b is at least floors[r], and above −inf.
+  HWY_NOINLINE void FindReached(int num_vectors, const float* floors, std::uint32_t* reached) const {
+    const DF d;
+    const DU du;
+    for (int lane0 = 0; lane0 < num_vectors * kLanes; lane0 += kLanes) {
+      const VF floor = hn::Max(hn::Load(d, floors + lane0), hn::Set(d, -std::numeric_limits<float>::max()));
+      for (std::int64_t first = 0; first < rows.num_buckets; first += 32) {
+        const float* HWY_RESTRICT maxima = rows.maxima + first * kQueryRows + lane0;
+        const int n = static_cast<int>(std::min<std::int64_t>(32, rows.num_buckets - first));
+        VU bits = hn::Zero(du);
+        for (int i = 0; i < n; ++i) {
+          const MF reaches = hn::Ge(hn::Load(d, maxima + i * kQueryRows), floor);
+          bits = hn::Or(bits, hn::IfThenElseZero(hn::RebindMask(du, reaches), hn::Set(du, std::uint32_t{1} << i)));
+        }
+        hn::Store(bits, du, reached + first / 32 * kQueryRows + lane0);
+      }
+    }
+  }
+
  private:
+  template <int NV>
+  HWY_INLINE void KeepLargest(const TilePlace& at, const QueryBlock& block, const VF (&largest)[NV]) {
+    const DF d;
+    const int lane0 = at.first_vector * kLanes;
+    const std::int64_t bucket = ((at.first_key + at.key) >> shift) - rows.first_bucket;
+    float* HWY_RESTRICT to = rows.maxima + bucket * kQueryRows + lane0;
+    REGARD_UNROLL for (int v = 0; v < NV; ++v) {
+      const VF score = hn::Sub(largest[v], hn::Load(d, block.neg_ref + lane0 + v * kLanes));
+      hn::Store(hn::Max(score, hn::Load(d, to + v * kLanes)), d, to + v * kLanes);
+    }
+  }
+
   template <int kPlaces>
   HWY_NOINLINE void FindBoundsOf(std::int64_t top_k, int lane0, float* bounds) const {
     const DF d;
     VF largest[kPlaces];
     REGARD_UNROLL_LONG for (int place = 0; place < kPlaces; ++place) largest[place] = hn::Set(d, -kInf);
-    for (std::int64_t bucket = 0; bucket < rows.num_buckets; ++bucket) {
-      VF maximum = hn::Load(d, rows.maxima + bucket * kQueryRows + lane0);
-      if (hn::AllFalse(d, hn::Gt(maximum, largest[kPlaces - 1]))) continue;
+    const std::int64_t group = std::max<std::int64_t>(1, rows.num_buckets / (kGroupsPerPlace * top_k));
+    for (std::int64_t first = 0; first < rows.num_buckets; first += group) {
+      const float* HWY_RESTRICT maxima = rows.maxima + first * kQueryRows + lane0;
+      VF maximum = hn::Load(d, maxima);
+      for (std::int64_t i = 1; i < std::min(group, rows.num_buckets - first); ++i) {
+        maximum = hn::Max(maximum, hn::Load(d, maxima + i * kQueryRows));
+      }
       REGARD_UNROLL_LONG for (int place = 0; place < kPlaces; ++place) {
         const VF larger = hn::Max(largest[place], maximum);
         maximum = hn::Min(largest[place], maximum);
@@ -192,33 +253,24 @@ struct RowTracker {
   }
 };
 
-/// Buckets of each row that may hold its top keys, ascending. count > kMaxCandidates: too many to list.
+/// Buckets of one row that may hold its top keys, ascending.
 struct Candidates {
-  int count[kQueryRows];
-  std::int32_t bucket[kQueryRows][kMaxCandidates];
-};
+  int count;
+  std::int32_t bucket[kMaxCandidates];
 
-/// floors[r] is the bound of row r, lowered by twice its margin.
-HWY_NOINLINE inline void FindCandidates(const RowTracker& tracker, int num_vectors, const float* floors, Candidates& found) {
-  const DF d;
-  std::fill_n(found.count, kQueryRows, 0);
-  for (int v = 0; v < num_vectors; ++v) {
-    const VF floor = hn::Load(d, floors + v * kLanes);
-    for (std::int64_t bucket = 0; bucket < tracker.rows.num_buckets; ++bucket) {
-      const float* const maxima = tracker.rows.maxima + bucket * kQueryRows + v * kLanes;
-      const MF reaches = hn::Ge(hn::Load(d, maxima), floor);
-      if (hn::AllFalse(d, reaches)) continue;
-      std::uint8_t bits[8] = {};
-      hn::StoreMaskBits(d, reaches, bits);
-      for (std::uint32_t left = bits[0] | std::uint32_t{bits[1]} << 8; left != 0; left &= left - 1) {
-        const int r = v * kLanes + static_cast<int>(hwy::Num0BitsBelowLS1Bit_Nonzero32(left));
-        if (maxima[r - v * kLanes] == -kInf) continue;  // a floor of −inf
-        if (found.count[r] < kMaxCandidates) found.bucket[r][found.count[r]] = static_cast<std::int32_t>(bucket);
-        found.count[r] += found.count[r] <= kMaxCandidates ? 1 : 0;
+  /// From RowTracker::FindReached. Returns false when there are more than kMaxCandidates.
+  HWY_INLINE bool List(const std::uint32_t* reached, int r, std::int64_t num_buckets) {
+    count = 0;
+    for (std::int64_t first = 0; first < num_buckets; first += 32) {
+      std::uint32_t left = reached[first / 32 * kQueryRows + r];
+      if (count + static_cast<int>(hwy::PopCount(left)) > kMaxCandidates) return false;
+      for (; left != 0; left &= left - 1) {
+        bucket[count++] = static_cast<std::int32_t>(first) + static_cast<std::int32_t>(hwy::Num0BitsBelowLS1Bit_Nonzero32(left));
       }
     }
+    return true;
   }
-}
+};
 
 /// The best keys of one row in order; scores in log2 units.
 struct TopKeys {
@@ -277,30 +329,33 @@ struct AboveFloor {
     }
   }
 
-  /// How many are larger than the i-th, or equal and before it.
-  HWY_INLINE int Rank(int i) const {
+  /// ranks[i]: how many are larger than the i-th, or equal and before it.
+  HWY_INLINE void Rank(std::int32_t* ranks) const {
     const DF d;
-    const VF own = hn::Set(d, score[i]);
-    std::size_t rank = 0;
-    for (int j = 0; j < count; j += kLanes) {
-      const VF others = hn::Load(d, score + j);
-      const MF exists = hn::FirstN(d, static_cast<std::size_t>(count - j));
-      const MF earlier = hn::FirstN(d, static_cast<std::size_t>(std::max(0, i - j)));
-      const MF before = hn::Or(hn::Gt(others, own), hn::And(earlier, hn::Eq(others, own)));
-      rank += hn::CountTrue(d, hn::And(exists, before));
+    const DI di;
+    for (int i = 0; i < count; i += kLanes) {
+      const VF own = hn::Load(d, score + i);
+      const VI number = hn::Iota(di, i);
+      VI rank = hn::Zero(di);
+      for (int j = 0; j < count; ++j) {
+        const VF other = hn::Set(d, score[j]);
+        const auto earlier = hn::RebindMask(d, hn::Gt(number, hn::Set(di, j)));
+        const MF before = hn::Or(hn::Gt(other, own), hn::And(earlier, hn::Eq(other, own)));
+        rank = hn::Sub(rank, hn::VecFromMask(di, hn::RebindMask(di, before)));
+      }
+      hn::Store(rank, di, ranks + i);
     }
-    return static_cast<int>(rank);
   }
 };
 
-/// The top keys out of the candidate buckets of row r: those above the floor. Returns false if there are too many to rank.
-HWY_INLINE bool SearchBuckets(const RowScorer& scorer, const RowTracker& tracker, const Candidates& found, int r, float floor,
+/// The top keys out of the candidate buckets: those above the floor. Returns false if there are too many to rank.
+HWY_INLINE bool SearchBuckets(const RowScorer& scorer, const RowTracker& tracker, const Candidates& found, float floor,
                               TopKeys& top) {
   AboveFloor above;
   const int keys_shift = tracker.shift;
-  const std::int32_t num_places = found.count[r] << keys_shift;
+  const std::int32_t num_places = found.count << keys_shift;
   const auto key_at = [&](std::int32_t place) {
-    const std::int64_t bucket = tracker.rows.first_bucket + found.bucket[r][place >> keys_shift];
+    const std::int64_t bucket = tracker.rows.first_bucket + found.bucket[place >> keys_shift];
     return (bucket << keys_shift) + (place & ((1 << keys_shift) - 1));
   };
   for (std::int32_t first = 0; first < num_places; first += kSubBlock) {
@@ -314,11 +369,12 @@ HWY_INLINE bool SearchBuckets(const RowScorer& scorer, const RowTracker& tracker
     above.Offer(scores, first, floor);
     if (above.count > AboveFloor::kMost) return false;
   }
+  alignas(64) std::int32_t ranks[AboveFloor::kMost + kLanes];
+  above.Rank(ranks);
   for (int i = 0; i < above.count; ++i) {
-    const int rank = above.Rank(i);
-    if (rank >= top.size) continue;
-    top.scores[rank] = above.score[i];
-    top.keys[rank] = key_at(above.place[i]);
+    if (ranks[i] >= top.size) continue;
+    top.scores[ranks[i]] = above.score[i];
+    top.keys[ranks[i]] = key_at(above.place[i]);
   }
   top.listed = std::min<std::int64_t>(above.count, top.size);
   return true;

@@ -123,15 +123,17 @@ HWY_INLINE void RelativeScores(const CallConstants& call, const TilePlace& at, c
 }
 
 /// Writes the weights of the tile and adds them to block_sum: if they are calm, which shows only afterwards; otherwise the weights are
-/// garbage, block_sum is untouched, and it returns false. Unless kClamps, scores below −111.5 are not calm either.
-template <int NV, bool kClamps>
-HWY_INLINE bool WeighIfCalm(const TilePlace& at, QueryBlock& block, KeyBlock& keys, const VF (&s)[NV][kKeyTile]) {
+/// garbage, nothing else is touched, and it returns false. Unless kClamps, scores below −111.5 are not calm either.
+template <int NV, bool kClamps, class Tracker>
+HWY_INLINE bool WeighIfCalm(const TilePlace& at, QueryBlock& block, KeyBlock& keys, Tracker& tracker,
+                            const VF (&s)[NV][kKeyTile]) {
   const DF d;
   const int lane0 = at.first_vector * kLanes;
   float* HWY_RESTRICT weights = keys.weights + at.key * kQueryRows + lane0;
   float* HWY_RESTRICT block_sum = block.block_sum + lane0;
   CalmCheck<kClamps> check;
   VF sum[NV];
+  typename Tracker::template Tile<NV> tracked(tracker, at);
   REGARD_UNROLL for (int v = 0; v < NV; ++v) {
     sum[v] = hn::Load(d, block_sum + v * kLanes);
     REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) {
@@ -141,10 +143,12 @@ HWY_INLINE bool WeighIfCalm(const TilePlace& at, QueryBlock& block, KeyBlock& ke
       const VF p = Exp2OfRounded(x, rounded);
       hn::Store(p, d, weights + j * kQueryRows + v * kLanes);
       sum[v] = hn::Add(sum[v], p);
+      tracked.Take(v, s[v][j], x, p);
     }
   }
   if (HWY_UNLIKELY(!check.AllCalm())) return false;
   REGARD_UNROLL for (int v = 0; v < NV; ++v) hn::Store(sum[v], d, block_sum + v * kLanes);
+  tracked.Keep(tracker, at, block);
   return true;
 }
 
@@ -247,21 +251,27 @@ HWY_NOINLINE void MoveAndWeighTile(const CallConstants& call, const TilePlace& a
 /// What the caller follows of the scores beside the weights: nothing. row_tracker-inl.h has another; weights have the same bits with either.
 struct NoTracker {
   static constexpr bool kFollows = false;
+  template <int NV>
+  struct Tile {
+    HWY_INLINE Tile(const NoTracker&, const TilePlace&) {}
+    HWY_INLINE void Take(int, VF, VF, VF) {}
+    HWY_INLINE void Keep(NoTracker&, const TilePlace&, const QueryBlock&) {}
+  };
 };
 
 /// Nearly every tile is calm, so it is weighed first and judged after; one that was not has its scores taken once more. Rows with scores
-/// far below their reference would pay that again and again: has_faint sends their block to the clamping variant. A tracker needs the raw
-/// scores, of calm tiles only, and so an answer before anything is weighed; so do rows without a reference.
+/// far below their reference would pay that again and again: has_faint sends their block to the clamping variant. Rows without a reference
+/// need an answer before anything is weighed.
 template <int NV, bool kPlain, class Tracker>
 HWY_NOINLINE void ScoreTile(const CallConstants& call, const TilePlace& at, QueryBlock& block, KeyBlock& keys, Tracker& tracker) {
   VF s[NV][kKeyTile];
   RelativeScores<NV, kPlain>(call, at, block, keys, s);
   bool is_calm;
-  if (!Tracker::kFollows && HWY_LIKELY(block.all_referenced)) {
+  if (HWY_LIKELY(block.all_referenced)) {
     if (kPlain && HWY_LIKELY(!block.has_faint)) {
-      if (HWY_LIKELY((WeighIfCalm<NV, false>(at, block, keys, s)))) return;
+      if (HWY_LIKELY((WeighIfCalm<NV, false>(at, block, keys, tracker, s)))) return;
     } else {
-      if (HWY_LIKELY((WeighIfCalm<NV, true>(at, block, keys, s)))) return;
+      if (HWY_LIKELY((WeighIfCalm<NV, true>(at, block, keys, tracker, s)))) return;
     }
     RelativeScores<NV, kPlain>(call, at, block, keys, s);
     is_calm = IsCalm<NV>(at, block, s);

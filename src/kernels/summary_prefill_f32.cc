@@ -28,23 +28,31 @@ namespace regard::internal::HWY_NAMESPACE {
 /// Behind the loop's own scratch.
 struct TrackerScratch {
   TrackedRows rows[kMaxQueryBlocks];
-  Candidates candidates;
   alignas(64) float bounds[kQueryRows];  // then floors
+  std::uint32_t* reached;                // RowTracker::FindReached
 };
 
 HWY_INLINE std::size_t RoundUp(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 HWY_INLINE bool TracksKeys(std::int64_t top_k) { return top_k > 0 && top_k <= kMaxTrackedKeys; }
 
-/// Floats of the bucket maxima of one query block.
-HWY_INLINE std::int64_t MaximaFloats(std::int64_t kv_len, std::int64_t top_k) {
-  return TracksKeys(top_k) ? ((kv_len >> BucketShift(kv_len)) + 2) * kQueryRows : 0;
+/// Buckets that the keys of one query block may lie in.
+HWY_INLINE std::int64_t MostBuckets(std::int64_t kv_len, std::int64_t top_k) {
+  return TracksKeys(top_k) ? (kv_len >> BucketShift(kv_len)) + 2 : 0;
+}
+
+HWY_INLINE std::size_t MaximaBytes(std::int64_t kv_len, std::int64_t top_k) {
+  return static_cast<std::size_t>(MostBuckets(kv_len, top_k) * kQueryRows) * sizeof(float);
+}
+
+HWY_INLINE std::size_t ReachedBytes(std::int64_t kv_len, std::int64_t top_k) {
+  return static_cast<std::size_t>((MostBuckets(kv_len, top_k) + 31) / 32 * kQueryRows) * sizeof(std::uint32_t);
 }
 
 std::size_t TrackedScratchBytes(std::int64_t kv_len, std::int64_t head_dim, std::int64_t v_dim, std::int64_t top_k) {
   return RoundUp(LoopScratchBytes(head_dim, v_dim)) + RoundUp(sizeof(TrackerScratch)) +
          RoundUp(static_cast<std::size_t>(5 * Padded(head_dim)) * sizeof(float)) +  // a query and four keys
-         RoundUp(static_cast<std::size_t>(MaximaFloats(kv_len, top_k)) * sizeof(float)) * kMaxQueryBlocks +
+         RoundUp(MaximaBytes(kv_len, top_k)) * kMaxQueryBlocks + RoundUp(ReachedBytes(kv_len, top_k)) +
          static_cast<std::size_t>(Padded(top_k)) * sizeof(float);
 }
 
@@ -86,7 +94,7 @@ class TrackedCall {
     if (tracker.keys) {
       tracker.FindBounds(out_.top_k, block.num_vectors, scratch_.bounds);
       for (int r = 0; r < block.num_rows; ++r) scratch_.bounds[r] -= 2 * Margin(block.rows[r], block.neg_ref[r]);
-      FindCandidates(tracker, block.num_vectors, scratch_.bounds, scratch_.candidates);
+      tracker.FindReached(block.num_vectors, scratch_.bounds, scratch_.reached);
     }
     for (int r = 0; r < block.num_rows; ++r) FinishRow(first_row + r, r, block, tracker);
   }
@@ -167,8 +175,9 @@ class TrackedCall {
     float* const weights = out_.topk_weight + at * out_.top_k;
     if (!undefined && block.row_sum[r] != 0) {
       const float floor = std::nextafter(scratch_.bounds[r], -kInf);  // the bound itself is above it
-      const bool found = tracker.keys && scratch_.candidates.count[r] <= kMaxCandidates &&
-                         SearchBuckets(scorer, tracker, scratch_.candidates, r, floor, top);
+      Candidates candidates;
+      const bool found = tracker.keys && candidates.List(scratch_.reached, r, tracker.rows.num_buckets) &&
+                         SearchBuckets(scorer, tracker, candidates, floor, top);
       if (!found) SearchRow(scorer, top);
     }
     const double listed = WriteWeights(top, block.neg_ref[r], static_cast<float>(factor), weights);
@@ -209,8 +218,10 @@ std::int64_t TrackedPrefill(const KvHead& kv, const RowOptions& options, const Q
   next += RoundUp(static_cast<std::size_t>(5 * Padded(kv.head_dim)) * sizeof(float));
   for (TrackedRows& tracked : own.rows) {
     tracked.maxima = reinterpret_cast<float*>(next);
-    next += RoundUp(static_cast<std::size_t>(MaximaFloats(kv.kv_len, out.top_k)) * sizeof(float));
+    next += RoundUp(MaximaBytes(kv.kv_len, out.top_k));
   }
+  own.reached = reinterpret_cast<std::uint32_t*>(next);
+  next += RoundUp(ReachedBytes(kv.kv_len, out.top_k));
   float* const list_scores = reinterpret_cast<float*>(next);
   std::fill_n(list_scores, Padded(out.top_k), 0.0f);
   const CallConstants call = MakeConstants(kv, options, kTanhPrescale);
