@@ -40,7 +40,7 @@ HWY_INLINE int BucketShift(std::int64_t kv_len) {
   return shift;
 }
 
-// Groups that give the bound of the k-th largest, for each of the k.
+// Groups that give the bound of the k-th largest, for each of the k. Neighbours, which are often large together, are in different ones.
 inline constexpr std::int64_t kGroupsPerPlace = 8;
 
 // For longer lists every row is scored whole: finding the bound would cost more than that.
@@ -221,12 +221,11 @@ struct RowTracker {
     const DF d;
     VF largest[kPlaces];
     REGARD_UNROLL_LONG for (int place = 0; place < kPlaces; ++place) largest[place] = hn::Set(d, -kInf);
-    const std::int64_t group = std::max<std::int64_t>(1, rows.num_buckets / (kGroupsPerPlace * top_k));
-    for (std::int64_t first = 0; first < rows.num_buckets; first += group) {
-      const float* HWY_RESTRICT maxima = rows.maxima + first * kQueryRows + lane0;
-      VF maximum = hn::Load(d, maxima);
-      for (std::int64_t i = 1; i < std::min(group, rows.num_buckets - first); ++i) {
-        maximum = hn::Max(maximum, hn::Load(d, maxima + i * kQueryRows));
+    const std::int64_t groups = std::min(rows.num_buckets, kGroupsPerPlace * top_k);
+    for (std::int64_t group = 0; group < groups; ++group) {
+      VF maximum = hn::Load(d, rows.maxima + group * kQueryRows + lane0);
+      for (std::int64_t bucket = group + groups; bucket < rows.num_buckets; bucket += groups) {
+        maximum = hn::Max(maximum, hn::Load(d, rows.maxima + bucket * kQueryRows + lane0));
       }
       REGARD_UNROLL_LONG for (int place = 0; place < kPlaces; ++place) {
         const VF larger = hn::Max(largest[place], maximum);
