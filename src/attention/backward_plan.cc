@@ -1,6 +1,7 @@
 #include <memory>
 #include <utility>
 
+#include "attention/fused_backward.h"
 #include "attention/plan_checks.h"
 #include "core/bind.h"
 #include "core/bind_backward.h"
@@ -16,6 +17,7 @@ struct BackwardPlan::Impl {
   ExecOptions exec;
   float scale = 1;
   int threads = 1;
+  const internal::KernelTable* kernels = nullptr;
   std::size_t workspace_bytes = 0;
 };
 
@@ -23,8 +25,16 @@ BackwardPlan::BackwardPlan(const PlanShape& shape, const AttentionParams& params
   internal::CheckPlan(shape, params, exec).ThrowIfFailed();
   auto impl = std::make_shared<Impl>();
   *impl = {shape, params, exec, internal::ResolveScale(shape, params), internal::ResolveThreads(exec.threads)};
-  internal::ResolveKernels(exec.isa);  // a name that does not run here is an error on every path
-  impl->workspace_bytes = internal::ReferenceBackwardWorkspaceBytes(shape, impl->threads);
+  impl->kernels = &internal::ResolveKernels(exec.isa);  // a name that does not run here is an error on every path
+  switch (exec.path) {
+    case Path::kFused:
+      impl->workspace_bytes = internal::FusedBackwardWorkspaceBytes(shape, params, *impl->kernels, impl->threads);
+      break;
+    case Path::kStaged:
+    case Path::kReference:
+      impl->workspace_bytes = internal::ReferenceBackwardWorkspaceBytes(shape, impl->threads);
+      break;
+  }
   internal::CheckWorkspaceBytes(shape, exec.path, impl->threads, impl->workspace_bytes);
   impl_ = std::move(impl);
 }
@@ -49,8 +59,15 @@ Status BackwardPlan::Run(const BackwardInputs& inputs, const BackwardOutputs& ou
   if (Status status = internal::BindBackward(plan.shape, plan.params, plan.scale, inputs, outputs, &problem, &gradients);
       !status.ok())
     return status;
-  // Every path runs the definition so far.
-  internal::RunReferenceBackward(problem, gradients, plan.exec, plan.threads, workspace.data());
+  switch (plan.exec.path) {
+    case Path::kFused:
+      internal::RunFusedBackward(problem, gradients, *plan.kernels, plan.exec, plan.threads, workspace.data());
+      break;
+    case Path::kStaged:
+    case Path::kReference:
+      internal::RunReferenceBackward(problem, gradients, plan.exec, plan.threads, workspace.data());
+      break;
+  }
   if (plan.exec.stop_token.stop_requested())
     return Status::Failure(ErrorCode::kCancelled, "stopped on request; outputs are unspecified");
   return {};

@@ -70,6 +70,18 @@ struct QueryRow {
   const float* bias;         // [kv_len] by bias_key_stride; −inf = not visible
 };
 
+/// What the gradients of one query row need beside it.
+struct GradientRow {
+  const float* context;    // [v_dim], as the forward run left it
+  const float* d_context;  // [v_dim]
+  float* d_q;              // [head_dim], unit stride
+};
+
+/// Floats from one row to the next of what backward adds up for keys: dim rounded up to whole vectors of any target.
+inline std::int64_t GradientStride(std::int64_t dim) { return (dim + 15) / 16 * 16; }
+/// Rows that must be there for kv_len keys.
+inline std::int64_t GradientRows(std::int64_t kv_len) { return (kv_len + 3) / 4 * 4; }
+
 /// A block of weights as the second pass hands it out: row first_row + r of the call gives key first_key + j
 /// weights[j · key_stride + r]. The weights are valid during the visit only.
 struct WeightBlock {
@@ -159,6 +171,23 @@ struct KernelTable {
                  std::int64_t last_key, float* row_ref, float* row_sum, float* acc, std::int64_t acc_stride,
                  std::uint8_t* saw_key, void* scratch);
   std::size_t (*decode_scratch_bytes)(std::int64_t head_dim, std::int64_t v_dim);
+
+  /// Gradients, from what the forward run left: reads *lse of each row, sink included; QueryRow::context and sink are not used. Writes d_q of
+  /// each row and adds to d_k [GradientRows(kv_len), GradientStride(head_dim)] and d_v [GradientRows(kv_len), GradientStride(v_dim)], both
+  /// 64-byte aligned, what the rows of the call come to, in blocks of rows from the first of the call on. The bits that a key gets depend on
+  /// the rows of the call that see it, their places in the call, and the target. Rows that see no key, or whose gradients are not finite,
+  /// leave no trace in what does not see them.
+  /// scratch: backward_scratch_bytes(head_dim, v_dim), 64-byte aligned, private to the thread.
+  void (*backward)(const KvHead& kv, const RowOptions& options, const QueryRow* rows, const GradientRow* gradients,
+                   std::int64_t num_rows, float* d_k, float* d_v, void* scratch);
+  std::size_t (*backward_scratch_bytes)(std::int64_t head_dim, std::int64_t v_dim);
+
+  /// The gradients by masked scores, before the soft cap, in blocks as stream_weights hands out weights; GradientRow::d_q is not used. A
+  /// number's bits depend on its own pair alone.
+  /// scratch: score_gradients_scratch_bytes(head_dim, v_dim), 64-byte aligned, private to the thread.
+  void (*stream_score_gradients)(const KvHead& kv, const RowOptions& options, const QueryRow* rows, const GradientRow* gradients,
+                                 std::int64_t num_rows, WeightVisitor visit, void* visitor, void* scratch);
+  std::size_t (*score_gradients_scratch_bytes)(std::int64_t head_dim, std::int64_t v_dim);
 
   /// The second pass: weights = exp(masked_scores − lse), block by block of rows and keys, both ascending, rows first. Reads *lse of each row,
   /// as prefill and decode leave it; context, sink and kv.v are not used. Blocks where no row sees any key are skipped. A weight's bits

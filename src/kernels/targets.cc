@@ -18,6 +18,8 @@ const std::vector<CompiledTable>& Tables() {
       table.target = hwy::TargetName(target);
       AddPrefillF32(target, table);
       AddDecodeF32(target, table);
+      AddBackwardF32(target, table);
+      AddScoreGradientsF32(target, table);
       AddSummaryPrefillF32(target, table);
       AddSummaryReduceF32(target, table);
       AddSummaryStreamF32(target, table);

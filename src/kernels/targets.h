@@ -25,6 +25,8 @@ inline std::size_t DispatchIndex(std::int64_t target) {
 /// What each kernel file contributes to the table of one target.
 void AddPrefillF32(std::int64_t target, KernelTable& table);
 void AddDecodeF32(std::int64_t target, KernelTable& table);
+void AddBackwardF32(std::int64_t target, KernelTable& table);
+void AddScoreGradientsF32(std::int64_t target, KernelTable& table);
 void AddSummaryPrefillF32(std::int64_t target, KernelTable& table);
 void AddSummaryReduceF32(std::int64_t target, KernelTable& table);
 void AddSummaryStreamF32(std::int64_t target, KernelTable& table);

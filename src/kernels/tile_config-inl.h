@@ -64,6 +64,14 @@ inline constexpr int kDecodeTileRows = 2;
 inline constexpr int kDecodeTileColumns = 4;
 #endif
 
+// Backward gathers for kKeyTile keys at once kGatherVectors vectors of columns: 16 accumulators + 4 rows + 1 broadcast of 32 registers
+// with AVX-512, 12 + 3 + 1 of 16 otherwise.
+#if HWY_TARGET == HWY_AVX3
+inline constexpr int kGatherVectors = 4;
+#else
+inline constexpr int kGatherVectors = 3;
+#endif
+
 inline constexpr int kQueryRows = kQueryVectors * kLanes;
 static_assert(kQueryRows <= 64, "visibility keeps one bit per row in a 64-bit word");
 

@@ -26,11 +26,6 @@ constexpr Arithmetic kReference = {0x1p-53, 0x1p-1022, 1, 6, 4, 1, 2, 3, 0};
 constexpr Arithmetic kStaged = {0x1p-24, 0x1p-126, 1, 11, 5, 1, 2, 3, 0};
 constexpr Arithmetic kFused = {0x1p-24, 0x1p-126, 3, 11, 7, 3, 6, 5, 8 * std::numbers::ln2};
 
-double Growth(double terms) { return terms > 64 ? 8 * std::sqrt(terms) : terms; }
-
-// Rounding an f64 input to the path's f32 is one more error of each operand.
-double ConversionRoundings(DType dtype, const Arithmetic& a) { return dtype == DType::kF64 && a.unit > 0x1p-53 ? 1 : 0; }
-
 class BoundsMaker {
  public:
   BoundsMaker(const TestProblem& problem, const RunResult& reference, const Arithmetic& arithmetic)
@@ -185,6 +180,10 @@ const Arithmetic& ArithmeticOf(Path path) {
   }
   return kReference;
 }
+
+double Growth(double terms) { return terms > 64 ? 8 * std::sqrt(terms) : terms; }
+
+double ConversionRoundings(DType dtype, const Arithmetic& a) { return dtype == DType::kF64 && a.unit > 0x1p-53 ? 1 : 0; }
 
 double StoredHalfUnit(DType dtype, double value) {
   if (!std::isfinite(value)) return 0;

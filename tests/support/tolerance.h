@@ -42,6 +42,11 @@ struct Arithmetic {
 };
 const Arithmetic& ArithmeticOf(Path path);
 
+/// The growth of a sum of so many terms, in units: see above.
+double Growth(double terms);
+/// Rounding an f64 input to the path's f32 is one more error of each operand.
+double ConversionRoundings(DType dtype, const Arithmetic& arithmetic);
+
 /// Half the distance between neighbours of a stored float type near `value`; 0 for f64.
 double StoredHalfUnit(DType dtype, double value);
 
@@ -59,13 +64,14 @@ class ErrorLedger {
   /// `regard check` makes of them (diagnosis.h).
   void Compare(const PathCase& path, const TestProblem& problem, const RunResult& result, const RunResult& reference,
                const Bounds& bounds);
+  /// One number of a result after the other. Fails, and says where, when one is further off than its bound and half a unit of its stored
+  /// type; `name` is what the ledger keeps. Returns whether all is well.
+  bool CompareGrid(const std::string& name, const Grid& result, const Grid& reference, const Grid& bound, double unit);
   /// Fails for each stage of each path whose largest error/bound stayed below kIdle.
   void ExpectAlive() const;
   std::string Summary() const;
 
  private:
-  bool CompareGrid(const std::string& name, const Grid& result, const Grid& reference, const Grid& bound, double unit);
-
   std::map<std::string, double> worst_;  // "staged weights" -> largest error/bound
 };
 

@@ -1,0 +1,222 @@
+#include "attention/fused_backward.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <limits>
+#include <mutex>
+
+#include "attention/gradient_rows.h"
+#include "attention/kernel_inputs.h"
+#include "attention/option_gradients.h"
+#include "core/parallel_for.h"
+#include "core/scratch.h"
+
+namespace regard::internal {
+namespace {
+
+// Heads of a group share a kernel call only when a head alone would leave most lanes of a block of queries empty.
+constexpr std::int64_t kMinRowsOfOneHead = 64;
+
+// With fewer kv heads than this a sequence is cut into so many tasks, of two calls at least. Clearing and handing in what a task has added
+// up costs some 1 % of one such task.
+constexpr std::int64_t kTasksPerSequence = 16;
+
+std::int64_t CeilDiv(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+// How the rows of one (sequence, kv head) are cut into calls, and these into tasks: by the sequence's own lengths and head counts.
+struct RowCut {
+  std::int64_t rows_per_unit;   // rows that may share a call: one head's, or the group's
+  std::int64_t calls_per_unit;  // of kGradientRows rows
+  std::int64_t calls;           // per kv head
+  std::int64_t tasks;           // per kv head
+
+  RowCut(std::int64_t q_len, std::int64_t group_size, std::int64_t kv_heads) {
+    const bool mixes_heads = q_len < kMinRowsOfOneHead;
+    rows_per_unit = mixes_heads ? q_len * group_size : q_len;
+    calls_per_unit = CeilDiv(rows_per_unit, kGradientRows);
+    calls = calls_per_unit * (mixes_heads ? 1 : group_size);
+    tasks = std::clamp<std::int64_t>(calls / 2, 1, CeilDiv(kTasksPerSequence, kv_heads));
+  }
+
+  // The n-th call of a task, or −1 behind the last. Calls are dealt to and fro: with causal attention, where later queries see more keys, all
+  // tasks then come to about the same work.
+  std::int64_t Call(std::int64_t task, std::int64_t n) const {
+    const std::int64_t call = n * tasks + (n % 2 == 0 ? task : tasks - 1 - task);
+    return call < calls ? call : -1;
+  }
+};
+
+// Where everything lies in the workspace; see ScratchLayout.
+struct Layout {
+  KernelInputsLayout inputs;              // shared, written before the tasks start
+  GradientRowsLayout rows;                // per thread
+  OptionGradientsLayout options;          // per thread
+  std::size_t turns, d_k_sums, d_v_sums;  // shared
+  std::size_t d_k_own, d_v_own, kernel;   // per thread
+  std::int64_t kernel_bytes;              // of one thread
+
+  struct Options {
+    std::int64_t bias_count;
+    bool has_bias, has_alibi;
+  };
+  Layout(const PlanShape& s, const Options& given, const KernelTable& kernels, int threads, ScratchLayout& layout)
+      : inputs(s, given.bias_count, layout),
+        rows(s, threads, layout),
+        options(s, given.has_bias, given.has_alibi, kernels, threads, layout) {
+    const std::int64_t heads = SaturatingProduct(s.batch, s.kv_heads);
+    // Only what several tasks add to needs sums beside the results, which may be of any type. A capacity's tasks are the most.
+    const bool shares = RowCut(s.q_len, s.heads / s.kv_heads, s.kv_heads).tasks > 1;
+    turns = layout.Add<std::int64_t>(heads);
+    d_k_sums = layout.Add<float>(shares ? SaturatingProduct(heads, s.kv_len, s.head_dim) : 0);
+    d_v_sums = layout.Add<float>(shares ? SaturatingProduct(heads, s.kv_len, s.v_dim) : 0);
+    d_k_own = layout.Add<float>(SaturatingProduct(threads, GradientRows(s.kv_len), GradientStride(s.head_dim)));
+    d_v_own = layout.Add<float>(SaturatingProduct(threads, GradientRows(s.kv_len), GradientStride(s.v_dim)));
+    kernel_bytes = static_cast<std::int64_t>(kernels.backward_scratch_bytes(s.head_dim, s.v_dim));
+    kernel_bytes = CeilDiv(kernel_bytes, ScratchLayout::kAlignment) * static_cast<std::int64_t>(ScratchLayout::kAlignment);
+    kernel = layout.Add<std::byte>(SaturatingProduct(threads, kernel_bytes));
+  }
+};
+
+// One run with everything its tasks need at hand.
+class FusedBackwardRun {
+ public:
+  FusedBackwardRun(const KernelInputs& inputs, const Gradients& gradients, const KernelTable& kernels, const ExecOptions& exec,
+                   int threads, const Layout& layout, std::byte* workspace)
+      : p_(inputs.problem()),
+        g_(gradients),
+        inputs_(inputs),
+        kernels_(kernels),
+        exec_(exec),
+        threads_(threads),
+        layout_(layout),
+        workspace_(workspace),
+        cut_(p_.q_len, p_.group_size, p_.kv_heads),
+        turns_(At<std::int64_t>(layout.turns)) {}
+
+  void Run() {
+    const std::int64_t heads = p_.batch * p_.kv_heads;
+    std::fill_n(turns_, heads, 0);
+    const OptionGradients options(inputs_, g_, kernels_, threads_, layout_.rows, layout_.options, workspace_);
+    RunControl control(exec_, heads * cut_.tasks + options.num_tasks());
+    ParallelFor(threads_, heads * cut_.tasks, [&](std::int64_t n, int thread) {
+      const std::int64_t b = n / cut_.tasks / p_.kv_heads, kv_head = n / cut_.tasks % p_.kv_heads, task = n % cut_.tasks;
+      if (!control.ShouldStop()) AddUp(b, kv_head, task, thread);
+      HandIn(b, kv_head, task, thread, control);
+      control.TaskDone();
+    });
+    options.Run(control);
+  }
+
+ private:
+  // What thread `thread` has of an area of `each` items.
+  template <typename T>
+  T* At(std::size_t offset, int thread = 0, std::int64_t each = 0) const {
+    return reinterpret_cast<T*>(workspace_ + offset) + thread * each;
+  }
+  float* OwnK(int thread) const {
+    return At<float>(layout_.d_k_own, thread, GradientRows(p_.kv_len) * GradientStride(p_.head_dim));
+  }
+  float* OwnV(int thread) const { return At<float>(layout_.d_v_own, thread, GradientRows(p_.kv_len) * GradientStride(p_.v_dim)); }
+
+  // All calls of a task: d_q of its rows, and what the keys get of them.
+  void AddUp(std::int64_t b, std::int64_t kv_head, std::int64_t task, int thread) const {
+    std::fill_n(OwnK(thread), GradientRows(p_.kv_len) * GradientStride(p_.head_dim), 0.0f);
+    std::fill_n(OwnV(thread), GradientRows(p_.kv_len) * GradientStride(p_.v_dim), 0.0f);
+    for (std::int64_t n = 0; cut_.Call(task, n) >= 0; ++n) {
+      const std::int64_t unit = cut_.Call(task, n) / cut_.calls_per_unit,
+                         first = cut_.Call(task, n) % cut_.calls_per_unit * kGradientRows;
+      CallKernel(b, kv_head, unit * cut_.rows_per_unit + first, std::min(kGradientRows, cut_.rows_per_unit - first), thread);
+    }
+  }
+
+  // Rows first_row … of a kv head's group, counted head by head.
+  void CallKernel(std::int64_t b, std::int64_t kv_head, std::int64_t first_row, std::int64_t num_rows, int thread) const {
+    GradientRowsOfThread rows(inputs_, g_, layout_.rows, workspace_, thread);
+    const auto for_each = [&](const auto& body) {
+      for (std::int64_t n = 0; n < num_rows; ++n) {
+        body(n, kv_head * p_.group_size + (first_row + n) / p_.q_len, (first_row + n) % p_.q_len);
+      }
+    };
+    for_each([&](std::int64_t n, std::int64_t h, std::int64_t i) { rows.Load(n, b, h, i); });
+    kernels_.backward(inputs_.Head(b, kv_head), inputs_.options(), rows.rows(), rows.gradients(), num_rows, OwnK(thread),
+                      OwnV(thread), At<std::byte>(layout_.kernel, thread, layout_.kernel_bytes));
+    for_each([&](std::int64_t n, std::int64_t h, std::int64_t i) { rows.StoreQueryGradient(n, b, h, i); });
+  }
+
+  // Adds what a task has added up to what earlier tasks of its head have. Earlier tasks were handed out before, so that none waits for one
+  // that has not begun.
+  void HandIn(std::int64_t b, std::int64_t kv_head, std::int64_t task, int thread, const RunControl& control) {
+    const std::int64_t head = b * p_.kv_heads + kv_head;
+    if (cut_.tasks > 1) {
+      std::unique_lock lock(mutex_);
+      turn_passed_.wait(lock, [&] { return turns_[head] == task; });
+    }
+    if (!control.ShouldStop()) {
+      AddTo(g_.d_k, At<float>(layout_.d_k_sums) + head * p_.kv_len * p_.head_dim, OwnK(thread), b, kv_head, task, p_.head_dim);
+      AddTo(g_.d_v, At<float>(layout_.d_v_sums) + head * p_.kv_len * p_.v_dim, OwnV(thread), b, kv_head, task, p_.v_dim);
+    }
+    if (cut_.tasks > 1) {
+      std::lock_guard lock(mutex_);
+      ++turns_[head];
+      turn_passed_.notify_all();
+    }
+  }
+
+  // own [kv_len, GradientStride(dim)] into the result, over sums [kv_len, dim] unless the result can hold them.
+  void AddTo(const MutableView4& result, float* sums, const float* own, std::int64_t b, std::int64_t kv_head, std::int64_t task,
+             std::int64_t dim) const {
+    if (result.data == nullptr) return;
+    const bool in_place = IsFloatResult(result, dim);
+    for (std::int64_t j = 0; j < p_.kv_len; ++j, own += GradientStride(dim)) {
+      const std::int64_t offset = result.Offset(b, kv_head, j, 0);
+      if (cut_.tasks == 1 && !in_place) {
+        StoreGradientRow(result, offset, own, dim);
+        continue;
+      }
+      float* const sum = in_place ? static_cast<float*>(result.data) + offset : sums + j * dim;
+      if (task == 0) {
+        std::copy_n(own, dim, sum);
+      } else {
+        for (std::int64_t d = 0; d < dim; ++d) sum[d] += own[d];
+      }
+      if (task == cut_.tasks - 1 && !in_place) StoreGradientRow(result, offset, sum, dim);
+    }
+  }
+
+  const Problem& p_;
+  const Gradients& g_;
+  const KernelInputs& inputs_;
+  const KernelTable& kernels_;
+  const ExecOptions& exec_;
+  const int threads_;
+  const Layout& layout_;
+  std::byte* const workspace_;
+  const RowCut cut_;
+  std::int64_t* const turns_;  // [batch, kv_heads]: the task that may hand in
+  std::mutex mutex_;
+  std::condition_variable turn_passed_;
+};
+
+}  // namespace
+
+std::size_t FusedBackwardWorkspaceBytes(const PlanShape& capacity, const AttentionParams& params, const KernelTable& kernels,
+                                        int threads) {
+  ScratchLayout layout;
+  const Layout fused(
+      capacity,
+      {KernelInputsLayout::BiasCount(capacity, params), static_cast<bool>(params.bias), static_cast<bool>(params.alibi_slopes)},
+      kernels, threads, layout);
+  return layout.too_large() ? std::numeric_limits<std::size_t>::max() : layout.total();
+}
+
+void RunFusedBackward(const Problem& problem, const Gradients& gradients, const KernelTable& kernels, const ExecOptions& exec,
+                      int threads, std::byte* workspace) noexcept {
+  ScratchLayout layout;
+  const Layout fused(KernelInputsLayout::ShapeOf(problem),
+                     {KernelInputsLayout::BiasCount(problem), problem.bias.data != nullptr, problem.alibi_slopes.data != nullptr},
+                     kernels, threads, layout);
+  const KernelInputs inputs(problem, fused.inputs, workspace, threads);
+  FusedBackwardRun(inputs, gradients, kernels, exec, threads, fused, workspace).Run();
+}
+
+}  // namespace regard::internal

@@ -1,0 +1,160 @@
+// What the backward kernels keep for one block of query rows: queries and d_context in lanes for the products over keys, and row by row for
+// the sums that keys gather.
+#if defined(REGARD_KERNELS_GRADIENT_BLOCK_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef REGARD_KERNELS_GRADIENT_BLOCK_INL_H_
+#undef REGARD_KERNELS_GRADIENT_BLOCK_INL_H_
+#else
+#define REGARD_KERNELS_GRADIENT_BLOCK_INL_H_
+#endif
+
+#include <cmath>
+#include <new>
+#include <utility>
+
+#include "kernels/query_block-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace regard::internal::HWY_NAMESPACE {
+
+/// query.neg_ref holds −lse in log2 units, query.acc the sums of d_q.
+struct GradientBlock {
+  QueryBlock query;
+  alignas(64) float neg_delta[kQueryRows];  // −Σ d_context · context, where the accumulators of d_context · v start
+  const GradientRow* gradients;
+  std::uint64_t loose_rows;  // one bit per row: holds a NaN or an infinity, and is 0 in the two arrays of rows below
+  float* d_context;          // [v_dim, kQueryRows], lanes
+  float* q_rows;             // [kQueryRows, GradientStride(head_dim)], times scale; 0 behind the last dim and row
+  float* d_context_rows;     // [kQueryRows, GradientStride(v_dim)], likewise
+};
+
+/// The parts of the caller's scratch.
+struct GradientScratch {
+  GradientBlock* blocks;  // [num_blocks]
+  KeyBlock* keys;
+  float* d_scores;  // [kKeyBlock, kQueryRows]
+};
+
+HWY_INLINE std::int64_t ZerosOf(std::int64_t head_dim, std::int64_t v_dim) {
+  return (std::max({head_dim, v_dim, std::int64_t{kKeyBlock}}) + 15) / 16 * 16;
+}
+
+HWY_INLINE std::size_t GradientScratchBytes(std::int64_t head_dim, std::int64_t v_dim, int num_blocks) {
+  const std::int64_t block_floats = (2 * head_dim + v_dim + GradientStride(head_dim) + GradientStride(v_dim)) * kQueryRows;
+  const std::int64_t floats = ZerosOf(head_dim, v_dim) + 3 * kKeyBlock * kQueryRows + num_blocks * block_floats;
+  const std::size_t bytes = sizeof(GradientBlock) * static_cast<std::size_t>(num_blocks) + sizeof(KeyBlock) +
+                            static_cast<std::size_t>(floats) * sizeof(float);
+  return (bytes + 63) / 64 * 64;
+}
+
+HWY_INLINE GradientScratch PlaceGradientScratch(void* memory, std::int64_t head_dim, std::int64_t v_dim, int num_blocks) {
+  std::uint8_t* at = static_cast<std::uint8_t*>(memory);
+  GradientScratch scratch;
+  scratch.blocks = reinterpret_cast<GradientBlock*>(at);
+  at += sizeof(GradientBlock) * static_cast<std::size_t>(num_blocks);
+  scratch.keys = new (at) KeyBlock;
+  at += sizeof(KeyBlock);
+  float* next = reinterpret_cast<float*>(at);
+  const auto take = [&next](std::int64_t count) { return std::exchange(next, next + count); };
+  scratch.keys->weights = take(kKeyBlock * kQueryRows);
+  scratch.keys->bias = take(kKeyBlock * kQueryRows);
+  scratch.d_scores = take(kKeyBlock * kQueryRows);
+  for (int b = 0; b < num_blocks; ++b) {
+    GradientBlock* block = new (scratch.blocks + b) GradientBlock;
+    block->q_rows = take(GradientStride(head_dim) * kQueryRows);
+    block->d_context_rows = take(GradientStride(v_dim) * kQueryRows);
+    block->query.q = take(head_dim * kQueryRows);
+    block->query.acc = take(head_dim * kQueryRows);
+    block->d_context = take(v_dim * kQueryRows);
+  }
+  float* const zeros = next;
+  std::fill_n(zeros, ZerosOf(head_dim, v_dim), 0.0f);
+  scratch.keys->zeros = zeros;
+  for (int r = 0; r < kQueryRows; ++r) scratch.keys->lane_bit[r] = std::uint32_t{1} << (r & 31);
+  return scratch;
+}
+
+/// Σ d_context · context; a context of 0, as in an empty row, adds 0 whatever d_context holds.
+HWY_INLINE float DeltaOf(const GradientRow& row, std::int64_t v_dim) {
+  const DF d;
+  VF sum = hn::Zero(d);
+  std::int64_t c = 0;
+  for (; c + kLanes <= v_dim; c += kLanes) {
+    const VF context = hn::LoadU(d, row.context + c);
+    const VF with = hn::MulAdd(hn::LoadU(d, row.d_context + c), context, sum);
+    sum = hn::IfThenElse(hn::Eq(context, hn::Zero(d)), sum, with);
+  }
+  float total = hn::GetLane(hn::SumOfLanes(d, sum));
+  for (; c < v_dim; ++c) total += row.context[c] == 0.0f ? 0.0f : row.d_context[c] * row.context[c];
+  return total;
+}
+
+/// to[0 … GradientStride(dim)) = factor · from[0 … dim), then zeros; zeros alone, and false, when any is not finite.
+HWY_INLINE bool CopyRow(const float* HWY_RESTRICT from, std::int64_t dim, float factor, float* HWY_RESTRICT to) {
+  const DF d;
+  const VF f = hn::Set(d, factor);
+  VF check = hn::Zero(d);  // of x·0: NaN for good once an x is not finite
+  float tail = 0.0f;
+  std::int64_t c = 0;
+  for (; c + kLanes <= dim; c += kLanes) {
+    const VF x = hn::Mul(hn::LoadU(d, from + c), f);
+    check = hn::MulAdd(x, hn::Zero(d), check);
+    hn::Store(x, d, to + c);
+  }
+  for (; c < dim; ++c) {
+    to[c] = from[c] * factor;
+    tail += to[c] * 0.0f;
+  }
+  std::fill(to + c, to + GradientStride(dim), 0.0f);
+  if (hn::AllTrue(d, hn::Eq(check, hn::Zero(d))) && tail == 0.0f) return true;
+  std::fill_n(to, GradientStride(dim), 0.0f);
+  return false;
+}
+
+/// Takes up to kQueryRows rows. A row without a visible key has an lse of −inf or of its sink alone; its weights are 0 either way.
+HWY_INLINE void BeginGradientBlock(const CallConstants& call, const QueryRow* rows, const GradientRow* gradients, int num_rows,
+                                   const float* zeros, GradientBlock& block) {
+  const std::int64_t head_dim = call.kv.head_dim, v_dim = call.kv.v_dim;
+  BeginQueryBlock(call, rows, num_rows, zeros, block.query);
+  block.gradients = gradients;
+  block.loose_rows = 0;
+  const float* d_context[kQueryRows];
+  for (int r = 0; r < kQueryRows; ++r) {
+    float* const q_row = block.q_rows + r * GradientStride(head_dim);
+    float* const d_context_row = block.d_context_rows + r * GradientStride(v_dim);
+    const bool missing = r >= num_rows || block.query.key_begin[r] >= block.query.key_end[r];
+    d_context[r] = missing ? zeros : gradients[r].d_context;
+    block.neg_delta[r] = missing ? 0.0f : -DeltaOf(gradients[r], v_dim);
+    if (missing) {
+      std::fill_n(q_row, GradientStride(head_dim), 0.0f);
+      std::fill_n(d_context_row, GradientStride(v_dim), 0.0f);
+      continue;
+    }
+    const float lse = *rows[r].lse;
+    if (lse != -kInf) block.query.neg_ref[r] = static_cast<float>(-kLog2E * lse);
+    if (!std::isfinite(block.query.neg_ref[r])) block.neg_delta[r] = std::numeric_limits<float>::quiet_NaN();
+    const bool q_sound = CopyRow(rows[r].q, head_dim, call.options.scale, q_row);
+    const bool d_sound = CopyRow(gradients[r].d_context, v_dim, 1.0f, d_context_row);
+    if (!q_sound || !d_sound || std::isnan(block.neg_delta[r])) {
+      block.loose_rows |= std::uint64_t{1} << r;
+      std::fill_n(q_row, GradientStride(head_dim), 0.0f);
+      std::fill_n(d_context_row, GradientStride(v_dim), 0.0f);
+    }
+  }
+  RowsToLanes(d_context, v_dim, 1.0f, block.d_context);
+}
+
+/// Writes d_q of the rows that want it.
+HWY_INLINE void FinishGradientBlock(const CallConstants& call, GradientBlock& block) {
+  QueryBlock& query = block.query;
+  if (!query.acc_is_set) std::fill_n(query.acc, call.kv.head_dim * kQueryRows, 0.0f);
+  float factor[kQueryRows];
+  float* d_q[kQueryRows];
+  for (int r = 0; r < kQueryRows; ++r) factor[r] = call.options.scale;
+  for (int r = 0; r < query.num_rows; ++r) d_q[r] = block.gradients[r].d_q;
+  LanesToRows(query.acc, call.kv.head_dim, factor, d_q, query.num_rows);
+}
+
+}  // namespace regard::internal::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target guard

@@ -1,0 +1,150 @@
+// One tile of the backward kernels, kKeyTile keys by NV vectors of queries: weights from scores and the rows' lse, and the gradients by the
+// scores.
+#if defined(REGARD_KERNELS_GRADIENT_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef REGARD_KERNELS_GRADIENT_TILE_INL_H_
+#undef REGARD_KERNELS_GRADIENT_TILE_INL_H_
+#else
+#define REGARD_KERNELS_GRADIENT_TILE_INL_H_
+#endif
+
+#include "kernels/exp2-inl.h"
+#include "kernels/gradient_block-inl.h"
+#include "kernels/score_tile-inl.h"
+#include "kernels/visibility-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace regard::internal::HWY_NAMESPACE {
+
+/// sums[v][j] += Σ over dims of lanes · row j of the tile, for NV vectors of `lanes` [dim, kQueryRows].
+template <int NV>
+HWY_INLINE void AddLaneProducts(const float* HWY_RESTRICT lanes, const StoredRows& keys, std::int64_t first_key,
+                                std::int64_t kv_len, std::int64_t dim, VF (&sums)[NV][kKeyTile]) {
+  const DF d;
+  const float* row[kKeyTile];  // keys beyond the last are read as the last, and invisible
+  REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) { row[j] = keys.f32() + std::min(first_key + j, kv_len - 1) * keys.stride; }
+  for (std::int64_t i = 0; i < dim; ++i, lanes += kQueryRows) {
+    VF x[NV];
+    REGARD_UNROLL for (int v = 0; v < NV; ++v) x[v] = hn::Load(d, lanes + v * kLanes);
+    REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) {
+      const VF y = hn::Set(d, row[j][i]);
+      REGARD_UNROLL for (int v = 0; v < NV; ++v) sums[v][j] = hn::MulAdd(x[v], y, sums[v][j]);
+    }
+  }
+}
+
+/// Which gradient a tile is asked for.
+enum class Gradient {
+  kOfScores,        // by scale · q·k: through the soft cap
+  kOfMaskedScores,  // by what is exponentiated, as a bias needs it
+};
+
+/// Writes weights and gradients of the tile, both [kKeyBlock, kQueryRows]; both are exactly 0 where a key is not visible. kPlain: no option
+/// touches the scores and every row sees every key.
+template <int NV, bool kPlain, Gradient kGradient>
+HWY_NOINLINE void GradientTileOf(const CallConstants& call, const TilePlace& at, const GradientBlock& block, const KeyBlock& keys,
+                                 float* HWY_RESTRICT d_scores) {
+  const DF d;
+  const DU du;
+  const int lane0 = at.first_vector * kLanes;
+  const std::int64_t first_key = at.first_key + at.key;
+  const bool capped = !kPlain && call.options.soft_cap > 0;
+  float* HWY_RESTRICT weights = keys.weights + at.key * kQueryRows + lane0;
+  d_scores += at.key * kQueryRows + lane0;
+
+  VF s[NV][kKeyTile];
+  REGARD_UNROLL for (int v = 0; v < NV; ++v) {
+    // The soft cap has to see raw scores; otherwise they start at −lse, and the subtraction is free.
+    const VF start = capped ? hn::Zero(d) : hn::Load(d, block.query.neg_ref + lane0 + v * kLanes);
+    REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) s[v][j] = start;
+  }
+  AddLaneProducts<NV>(block.query.q + lane0, call.kv.k, first_key, call.kv.kv_len, call.kv.head_dim, s);
+  if constexpr (!kPlain) {
+    if (kGradient == Gradient::kOfScores && capped) {  // the slope of the cap, kept where the gradient will be
+      REGARD_UNROLL for (int v = 0; v < NV; ++v) {
+        REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) {
+          const VF tanh = TanhOfScaled(s[v][j]);
+          hn::Store(hn::NegMulAdd(tanh, tanh, hn::Set(d, 1.0f)), d, d_scores + j * kQueryRows + v * kLanes);
+        }
+      }
+    }
+    ApplyOptions<NV>(call, block.query, keys, at, s);
+  }
+  REGARD_UNROLL for (int v = 0; v < NV; ++v) {
+    REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) {
+      // At most 1, whatever the roundings of score and lse, and whatever lse a caller brings.
+      hn::Store(Exp2(hn::Min(s[v][j], hn::Zero(d))), d, weights + j * kQueryRows + v * kLanes);
+    }
+  }
+
+  REGARD_UNROLL for (int v = 0; v < NV; ++v) {
+    const VF start = hn::Load(d, block.neg_delta + lane0 + v * kLanes);
+    REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) s[v][j] = start;
+  }
+  AddLaneProducts<NV>(block.d_context + lane0, call.kv.v, first_key, call.kv.kv_len, call.kv.v_dim, s);
+  REGARD_UNROLL for (int v = 0; v < NV; ++v) {
+    REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) {
+      float* const to = d_scores + j * kQueryRows + v * kLanes;
+      VF gradient = hn::Mul(s[v][j], hn::Load(d, weights + j * kQueryRows + v * kLanes));
+      if constexpr (!kPlain) {
+        if (kGradient == Gradient::kOfScores && capped) gradient = hn::Mul(gradient, hn::Load(d, to));
+        if (keys.has_visible) {  // a value that is not visible may hold NaN, and 0 · NaN is NaN
+          const VU bit = hn::Load(du, keys.lane_bit + lane0 + v * kLanes);
+          const int half = (lane0 + v * kLanes) & 32;
+          const VU word = hn::Set(du, static_cast<std::uint32_t>(keys.visible[at.key + j] >> half));
+          gradient = hn::IfThenElseZero(hn::RebindMask(d, hn::TestBit(word, bit)), gradient);
+        }
+      }
+      hn::Store(gradient, d, to);
+    }
+  }
+}
+
+template <Gradient kGradient, bool kPlain, int NV = 1>
+HWY_INLINE void GradientTile(int num_vectors, const CallConstants& call, const TilePlace& at, const GradientBlock& block,
+                             const KeyBlock& keys, float* d_scores) {
+  if constexpr (NV < kQueryVectors) {
+    if (num_vectors != NV) return GradientTile<kGradient, kPlain, NV + 1>(num_vectors, call, at, block, keys, d_scores);
+  }
+  GradientTileOf<NV, kPlain, kGradient>(call, at, block, keys, d_scores);
+}
+
+/// Weights and gradients of the block's rows for the n keys from first_key on, and the segments of keys that have any. Returns false, with
+/// nothing computed, when no row sees any of them.
+template <Gradient kGradient>
+HWY_INLINE bool DeriveKeyBlock(const CallConstants& call, std::int64_t first_key, int n, GradientBlock& block, KeyBlock& keys,
+                               float* d_scores) {
+  const RowOptions& options = call.options;
+  QueryBlock& query = block.query;
+  if (!SetVisible(call, query, first_key, n, keys)) return false;
+  if (options.has_bias) PackBias(query, n, keys);
+  for (int r = 0; options.has_alibi && r < kQueryRows; ++r) {
+    keys.distance[r] = r < query.num_rows ? static_cast<float>(query.rows[r].position - first_key) : 0.0f;
+  }
+  const bool plain_scores = options.soft_cap == 0 && !options.has_bias && !options.has_alibi;
+  keys.all_seen = true;
+  for (TileVectors& vectors : keys.scored) vectors = {0, -1};
+  for (int tile = 0; tile * kKeyTile < n; ++tile) {
+    const int key = tile * kKeyTile;
+    TileRows rows = {query.all_rows, true, {0, query.num_vectors - 1}};
+    if (keys.has_visible) {
+      rows = RowsThatSee(keys, key, query.all_rows);
+      if (rows.some == 0) continue;
+      keys.all_seen &= rows.all;
+    }
+    const auto [first, last] = rows.vectors;
+    const TilePlace at = {first_key, key, first};
+    if (rows.all && plain_scores) {
+      GradientTile<kGradient, true>(last - first + 1, call, at, block, keys, d_scores);
+    } else {
+      GradientTile<kGradient, false>(last - first + 1, call, at, block, keys, d_scores);
+    }
+    keys.scored[tile] = rows.vectors;
+  }
+  FindSegments(n, keys);
+  return true;
+}
+
+}  // namespace regard::internal::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target guard
