@@ -35,7 +35,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace regard::internal::HWY_NAMESPACE {
 
-// Blocks of queries that share each block of keys and its gradients, which is worth it when these exceed the second cache level.
+// Blocks of queries that share each block of keys and its gradients, which is worth it when these exceed the second cache level, and when keys
+// have to be converted.
 inline constexpr int kMaxGradientBlocks = 4;
 inline constexpr std::int64_t kGradientCacheBytes = 1 << 20;
 
@@ -59,7 +60,7 @@ HWY_INLINE void BackwardKeyBlock(const CallConstants& call, std::int64_t first_k
     GatherLooseRow(keys, scratch.d_scores, r, block.query.rows[r].q, kv.head_dim, call.options.scale, d_k_rows);
   }
   float* const weights = std::exchange(keys.weights, scratch.d_scores);
-  AddValues(keys, kv.k.f32() + first_key * kv.k.stride, kv.k.stride, kv.head_dim, block.query);
+  AddValues(keys, keys.k.data, keys.k.stride, kv.head_dim, block.query);
   keys.weights = weights;
 }
 
@@ -68,7 +69,8 @@ void Backward(const KvHead& kv, const RowOptions& options, const QueryRow* rows,
   const GradientScratch scratch = PlaceGradientScratch(memory, kv.head_dim, kv.v_dim, kMaxGradientBlocks);
   const CallConstants call = MakeConstants(kv, options, kTanhPrescale);
   const std::int64_t bytes = 2 * kv.kv_len * (kv.head_dim + kv.v_dim) * static_cast<std::int64_t>(sizeof(float));
-  const std::int64_t rows_at_once = (bytes <= kGradientCacheBytes ? 1 : kMaxGradientBlocks) * kQueryRows;
+  const bool alone = bytes <= kGradientCacheBytes && !NeedsCopies(kv.k) && !NeedsCopies(kv.v);
+  const std::int64_t rows_at_once = (alone ? 1 : kMaxGradientBlocks) * kQueryRows;
   for (std::int64_t row = 0; row < num_rows; row += rows_at_once) {
     int num_blocks = 0;
     std::int64_t begin = kv.kv_len, end = 0;

@@ -40,7 +40,8 @@ HWY_INLINE std::int64_t ZerosOf(std::int64_t head_dim, std::int64_t v_dim) {
 
 HWY_INLINE std::size_t GradientScratchBytes(std::int64_t head_dim, std::int64_t v_dim, int num_blocks) {
   const std::int64_t block_floats = (2 * head_dim + v_dim + GradientStride(head_dim) + GradientStride(v_dim)) * kQueryRows;
-  const std::int64_t floats = ZerosOf(head_dim, v_dim) + 3 * kKeyBlock * kQueryRows + num_blocks * block_floats;
+  const std::int64_t floats = ZerosOf(head_dim, v_dim) + 3 * kKeyBlock * kQueryRows +
+                              kKeyBlock * (Padded(head_dim) + Padded(v_dim)) + num_blocks * block_floats;
   const std::size_t bytes = sizeof(GradientBlock) * static_cast<std::size_t>(num_blocks) + sizeof(KeyBlock) +
                             static_cast<std::size_t>(floats) * sizeof(float);
   return (bytes + 63) / 64 * 64;
@@ -58,6 +59,8 @@ HWY_INLINE GradientScratch PlaceGradientScratch(void* memory, std::int64_t head_
   scratch.keys->weights = take(kKeyBlock * kQueryRows);
   scratch.keys->bias = take(kKeyBlock * kQueryRows);
   scratch.d_scores = take(kKeyBlock * kQueryRows);
+  scratch.keys->k_copy = take(kKeyBlock * Padded(head_dim));
+  scratch.keys->v_copy = take(kKeyBlock * Padded(v_dim));
   for (int b = 0; b < num_blocks; ++b) {
     GradientBlock* block = new (scratch.blocks + b) GradientBlock;
     block->q_rows = take(GradientStride(head_dim) * kQueryRows);
@@ -69,7 +72,7 @@ HWY_INLINE GradientScratch PlaceGradientScratch(void* memory, std::int64_t head_
   float* const zeros = next;
   std::fill_n(zeros, ZerosOf(head_dim, v_dim), 0.0f);
   scratch.keys->zeros = zeros;
-  for (int r = 0; r < kQueryRows; ++r) scratch.keys->lane_bit[r] = std::uint32_t{1} << (r & 31);
+  InitKeyBlock(*scratch.keys);
   return scratch;
 }
 

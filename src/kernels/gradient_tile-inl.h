@@ -17,11 +17,11 @@ namespace regard::internal::HWY_NAMESPACE {
 
 /// sums[v][j] += Σ over dims of lanes · row j of the tile, for NV vectors of `lanes` [dim, kQueryRows].
 template <int NV>
-HWY_INLINE void AddLaneProducts(const float* HWY_RESTRICT lanes, const StoredRows& keys, std::int64_t first_key,
-                                std::int64_t kv_len, std::int64_t dim, VF (&sums)[NV][kKeyTile]) {
+HWY_INLINE void AddLaneProducts(const float* HWY_RESTRICT lanes, const FloatRows& rows, int first_key, int num_keys,
+                                std::int64_t dim, VF (&sums)[NV][kKeyTile]) {
   const DF d;
   const float* row[kKeyTile];  // keys beyond the last are read as the last, and invisible
-  REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) { row[j] = keys.f32() + std::min(first_key + j, kv_len - 1) * keys.stride; }
+  REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) row[j] = rows.data + std::min(first_key + j, num_keys - 1) * rows.stride;
   for (std::int64_t i = 0; i < dim; ++i, lanes += kQueryRows) {
     VF x[NV];
     REGARD_UNROLL for (int v = 0; v < NV; ++v) x[v] = hn::Load(d, lanes + v * kLanes);
@@ -46,7 +46,6 @@ HWY_NOINLINE void GradientTileOf(const CallConstants& call, const TilePlace& at,
   const DF d;
   const DU du;
   const int lane0 = at.first_vector * kLanes;
-  const std::int64_t first_key = at.first_key + at.key;
   const bool capped = !kPlain && call.options.soft_cap > 0;
   float* HWY_RESTRICT weights = keys.weights + at.key * kQueryRows + lane0;
   d_scores += at.key * kQueryRows + lane0;
@@ -57,7 +56,7 @@ HWY_NOINLINE void GradientTileOf(const CallConstants& call, const TilePlace& at,
     const VF start = capped ? hn::Zero(d) : hn::Load(d, block.query.neg_ref + lane0 + v * kLanes);
     REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) s[v][j] = start;
   }
-  AddLaneProducts<NV>(block.query.q + lane0, call.kv.k, first_key, call.kv.kv_len, call.kv.head_dim, s);
+  AddLaneProducts<NV>(block.query.q + lane0, keys.k, at.key, keys.num_keys, call.kv.head_dim, s);
   if constexpr (!kPlain) {
     if (kGradient == Gradient::kOfScores && capped) {  // the slope of the cap, kept where the gradient will be
       REGARD_UNROLL for (int v = 0; v < NV; ++v) {
@@ -80,7 +79,7 @@ HWY_NOINLINE void GradientTileOf(const CallConstants& call, const TilePlace& at,
     const VF start = hn::Load(d, block.neg_delta + lane0 + v * kLanes);
     REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) s[v][j] = start;
   }
-  AddLaneProducts<NV>(block.d_context + lane0, call.kv.v, first_key, call.kv.kv_len, call.kv.v_dim, s);
+  AddLaneProducts<NV>(block.d_context + lane0, keys.v, at.key, keys.num_keys, call.kv.v_dim, s);
   REGARD_UNROLL for (int v = 0; v < NV; ++v) {
     REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) {
       float* const to = d_scores + j * kQueryRows + v * kLanes;
@@ -116,10 +115,9 @@ HWY_INLINE bool DeriveKeyBlock(const CallConstants& call, std::int64_t first_key
   const RowOptions& options = call.options;
   QueryBlock& query = block.query;
   if (!SetVisible(call, query, first_key, n, keys)) return false;
+  BindKeys(call.kv, first_key, n, keys);
   if (options.has_bias) PackBias(query, n, keys);
-  for (int r = 0; options.has_alibi && r < kQueryRows; ++r) {
-    keys.distance[r] = r < query.num_rows ? static_cast<float>(query.rows[r].position - first_key) : 0.0f;
-  }
+  if (options.has_alibi) SetDistances(query, keys);
   const bool plain_scores = options.soft_cap == 0 && !options.has_bias && !options.has_alibi;
   keys.all_seen = true;
   for (TileVectors& vectors : keys.scored) vectors = {0, -1};
