@@ -8,6 +8,7 @@
 #include "core/parallel_for.h"
 #include "reference/backward.h"
 #include "regard/backward.h"
+#include "staged/backward.h"
 
 namespace regard {
 
@@ -31,6 +32,8 @@ BackwardPlan::BackwardPlan(const PlanShape& shape, const AttentionParams& params
       impl->workspace_bytes = internal::FusedBackwardWorkspaceBytes(shape, params, *impl->kernels, impl->threads);
       break;
     case Path::kStaged:
+      impl->workspace_bytes = internal::StagedBackwardWorkspaceBytes(shape, params, impl->threads);
+      break;
     case Path::kReference:
       impl->workspace_bytes = internal::ReferenceBackwardWorkspaceBytes(shape, impl->threads);
       break;
@@ -64,6 +67,8 @@ Status BackwardPlan::Run(const BackwardInputs& inputs, const BackwardOutputs& ou
       internal::RunFusedBackward(problem, gradients, *plan.kernels, plan.exec, plan.threads, workspace.data());
       break;
     case Path::kStaged:
+      internal::RunStagedBackward(problem, gradients, plan.exec, plan.threads, workspace.data());
+      break;
     case Path::kReference:
       internal::RunReferenceBackward(problem, gradients, plan.exec, plan.threads, workspace.data());
       break;

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "core/parallel_for.h"
+#include "core/sink_gradient.h"
 
 namespace regard::internal {
 namespace {
@@ -106,7 +106,7 @@ void OptionGradients::Run(RunControl& control) const {
         StoreDouble(view.data, view.dtype, view.Offset(0, h, 0, 0), value);
       };
       if (g_.d_alibi_slopes.data != nullptr) store(g_.d_alibi_slopes, OfSlope(h, thread));
-      if (g_.d_sinks.data != nullptr) store(g_.d_sinks, OfSink(h));
+      if (g_.d_sinks.data != nullptr) store(g_.d_sinks, SinkGradient(p_, g_, h, inputs_.Sink(h)));
     }
     control.TaskDone();
   });
@@ -157,24 +157,6 @@ double OptionGradients::OfSlope(std::int64_t h, int thread) const {
     }
   }
   return -visitor.sum;
-}
-
-double OptionGradients::OfSink(std::int64_t h) const {
-  const auto load = [](const View4& view, std::int64_t offset) { return LoadDouble(view.data, view.dtype, offset); };
-  const double sink = inputs_.Sink(h);
-  if (sink == -std::numeric_limits<double>::infinity()) return 0;
-  double sum = 0;
-  for (std::int64_t b = 0; b < p_.batch; ++b) {
-    for (std::int64_t i = 0; i < p_.q_len; ++i) {
-      double delta = 0;
-      for (std::int64_t d = 0; d < p_.v_dim; ++d) {
-        const double context = load(g_.context, g_.context.Offset(b, h, i, d));
-        if (context != 0) delta += context * load(g_.d_context, g_.d_context.Offset(b, h, i, d));
-      }
-      sum -= std::exp(sink - load(g_.lse, g_.lse.Offset(b, h, i, 0))) * delta;
-    }
-  }
-  return sum;
 }
 
 }  // namespace regard::internal

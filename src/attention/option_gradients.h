@@ -42,7 +42,6 @@ class OptionGradients {
  private:
   void OfBias(std::int64_t task, int thread) const;
   double OfSlope(std::int64_t h, int thread) const;
-  double OfSink(std::int64_t h) const;
 
   const KernelInputs& inputs_;
   const Problem& p_;

@@ -45,4 +45,11 @@ void Multiply(std::int64_t m, std::int64_t n, std::int64_t k, const double* a, s
               static_cast<int>(a_stride), b, static_cast<int>(b_stride), 0.0, c, static_cast<int>(c_stride));
 }
 
+void MultiplyTransposed(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, std::int64_t a_stride, const float* b,
+                        std::int64_t b_stride, float* c, std::int64_t c_stride) {
+  if (IsTrivial(m, n, k, c, c_stride)) return;
+  cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, static_cast<int>(m), static_cast<int>(n), static_cast<int>(k), 1.0f, a,
+              static_cast<int>(a_stride), b, static_cast<int>(b_stride), 0.0f, c, static_cast<int>(c_stride));
+}
+
 }  // namespace regard::internal

@@ -22,6 +22,10 @@ void Multiply(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, st
 void Multiply(std::int64_t m, std::int64_t n, std::int64_t k, const double* a, std::int64_t a_stride, const double* b,
               std::int64_t b_stride, double* c, std::int64_t c_stride);
 
+/// c [m, n] = aᵀ · b [k, n], where a is [k, m]. k = 0 gives zeros.
+void MultiplyTransposed(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, std::int64_t a_stride, const float* b,
+                        std::int64_t b_stride, float* c, std::int64_t c_stride);
+
 inline constexpr std::int64_t kLongestProductAxis = std::numeric_limits<int>::max();
 
 /// Whether a matrix with this row stride can be handed to a product as it is; its columns have unit stride.

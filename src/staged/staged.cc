@@ -15,6 +15,7 @@
 #include "core/row_keys.h"
 #include "core/scratch.h"
 #include "kernels/kernels.h"
+#include "staged/masked_row.h"
 #include "staged/matrix_product.h"
 
 namespace regard::internal {
@@ -79,10 +80,6 @@ Stack<T> StackOf(const View& view, std::int64_t b, std::int64_t head, std::int64
           rows == 1 ? std::max<std::int64_t>(columns, 1) : view.stride[2]};
 }
 
-const void* ElementAt(const View4& view, std::int64_t offset) {
-  return static_cast<const char*>(view.data) + offset * static_cast<std::int64_t>(ItemSize(view.dtype));
-}
-
 // An input as f32: where it lies when a product can read it there, else a copy in `buffer`.
 Stack<const float> Operand(const View4& view, std::int64_t b, std::int64_t first_head, std::int64_t heads, std::int64_t rows,
                            std::int64_t columns, float* buffer) {
@@ -103,10 +100,6 @@ void StoreRow(const MutableView4& view, std::int64_t offset, const float* row, s
     return;
   }
   for (std::int64_t j = 0; j < count; ++j) StoreDouble(view.data, view.dtype, offset + j * view.stride[3], row[j]);
-}
-
-float LoadPerHead(const View4& view, std::int64_t h, float otherwise) {
-  return view.data == nullptr ? otherwise : static_cast<float>(LoadDouble(view.data, view.dtype, view.Offset(0, h, 0, 0)));
 }
 
 bool HasNonFinite(const float* row, std::int64_t count) {
@@ -152,7 +145,6 @@ class StagedRun {
   void ComputeScores(std::int64_t b, std::int64_t kv_head, const Stack<float>& matrix);
   void FinishRows(std::int64_t b, std::int64_t first_head, const Stack<float>& matrix);
   void FinishRow(std::int64_t b, std::int64_t h, std::int64_t i, float* row, float* bias);
-  std::int64_t MaskRow(std::int64_t b, std::int64_t h, std::int64_t i, const RowKeys& keys, float* row, float* bias) const;
   void ComputeContext(std::int64_t b, std::int64_t kv_head, const Stack<float>& matrix);
   Stack<const float> FiniteValues(std::int64_t b, std::int64_t kv_head, std::int64_t* num_bad_keys);
   void AddNonFinite(std::int64_t b, std::int64_t kv_head, std::int64_t j, const Stack<float>& matrix,
@@ -214,7 +206,7 @@ void StagedRun::FinishRow(std::int64_t b, std::int64_t h, std::int64_t i, float*
     kernels_.soft_cap_row(row + begin, end - begin, p_.soft_cap);
   }
   StoreRow(results_.capped, results_.capped.Offset(b, h, i, 0), row, p_.kv_len);
-  if (MaskRow(b, h, i, keys, row, bias) == 0) ++empty_rows_;
+  if (MaskRow(p_, b, h, i, keys, row, bias) == 0) ++empty_rows_;
   if (results_.masked_scores.data != nullptr) {
     std::fill(row, row + keys.begin, -kInfinity);
     std::fill(row + keys.end, row + p_.kv_len, -kInfinity);
@@ -226,36 +218,6 @@ void StagedRun::FinishRow(std::int64_t b, std::int64_t h, std::int64_t i, float*
   if (results_.lse.data != nullptr) StoreDouble(results_.lse.data, results_.lse.dtype, results_.lse.Offset(b, h, i, 0), lse);
   const bool in_place = IsProductOperand(results_.weights, p_.q_len, p_.kv_len);
   if (!in_place) StoreRow(results_.weights, results_.weights.Offset(b, h, i, 0), row, p_.kv_len);
-}
-
-// Applies bias, ALiBi and mask to the keys of the interval; returns how many the query sees.
-std::int64_t StagedRun::MaskRow(std::int64_t b, std::int64_t h, std::int64_t i, const RowKeys& keys, float* row,
-                                float* bias) const {
-  const std::int64_t count = keys.end - keys.begin;
-  std::int64_t num_visible = count;
-  float* const cells = row + keys.begin;
-  if (p_.bias.data != nullptr) {
-    LoadBiasRow(ElementAt(p_.bias, p_.bias.Offset(b, h, i, keys.begin)), p_.bias.dtype, p_.bias.stride[3], count, bias);
-    for (std::int64_t j = 0; j < count; ++j) cells[j] += bias[j];
-  }
-  if (p_.alibi_slopes.data != nullptr) {
-    const float slope = LoadPerHead(p_.alibi_slopes, h, 0);
-    for (std::int64_t j = 0; j < count; ++j) {
-      const std::int64_t distance = keys.position - (keys.begin + j);
-      cells[j] -= slope * static_cast<float>(distance < 0 ? -distance : distance);
-    }
-  }
-  if (p_.bias.data == nullptr && p_.mask.data == nullptr) return num_visible;
-  // −inf is assigned, not added: what an invisible key holds, be it NaN, must not stay.
-  const std::uint8_t* const mask = static_cast<const std::uint8_t*>(p_.mask.data) + p_.mask.Offset(b, h, i, keys.begin);
-  for (std::int64_t j = 0; j < count; ++j) {
-    const bool hidden =
-        (p_.bias.data != nullptr && bias[j] == -kInfinity) || (p_.mask.data != nullptr && mask[j * p_.mask.stride[3]] == 0);
-    if (!hidden) continue;
-    cells[j] = -kInfinity;
-    --num_visible;
-  }
-  return num_visible;
 }
 
 bool StagedRun::IsVisible(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) const {

@@ -10,14 +10,8 @@
 namespace regard::test {
 namespace {
 
-std::vector<PathCase> FusedPaths() {
-  std::vector<PathCase> paths = OptimizedPaths();
-  std::erase_if(paths, [](const PathCase& path) { return path.path != Path::kFused; });
-  return paths;
-}
-
 class GradientEquivalence : public testing::TestWithParam<PathCase> {};
-INSTANTIATE_TEST_SUITE_P(Optimized, GradientEquivalence, testing::ValuesIn(FusedPaths()), TestName);
+INSTANTIATE_TEST_SUITE_P(Optimized, GradientEquivalence, testing::ValuesIn(OptimizedPaths()), TestName);
 
 TEST_P(GradientEquivalence, FollowsTheDefinition) {
   ErrorLedger ledger;
