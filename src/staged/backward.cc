@@ -192,7 +192,7 @@ class StagedBackwardRun {
       } else if (bad_rows_[r] != 0 || bad_keys_[j] != 0) {
         row[j] = gradient[j] = std::numeric_limits<float>::quiet_NaN();
       } else {
-        row[j] = std::exp(row[j] - lse);
+        row[j] = std::exp(std::min(row[j] - lse, 0.0f));  // at most 1, whatever the roundings of score and lse
         gradient[j] = row[j] * (gradient[j] - delta_[r]);
       }
     }
