@@ -23,8 +23,8 @@ bool Strided(const View4& view, std::int64_t last_dim) {
 KernelInputsLayout::KernelInputsLayout(const PlanShape& s, std::int64_t bias_count, ScratchLayout& layout) {
   row_keys = layout.Add<RowKeys>(SaturatingProduct(s.batch, s.q_len));
   q = layout.Add<float>(OperandCopySize(s.q_dtype, s.strided_dim, s.batch, s.heads, s.q_len, s.head_dim));
-  k = layout.Add<float>(OperandCopySize(s.k_dtype, s.strided_dim, s.batch, s.kv_heads, s.kv_len, s.head_dim));
-  v = layout.Add<float>(OperandCopySize(s.v_dtype, s.strided_dim, s.batch, s.kv_heads, s.kv_len, s.v_dim));
+  k = layout.Add<float>(StoredCopySize(s.k_dtype, s.strided_dim, s.batch, s.kv_heads, s.kv_len, s.head_dim));
+  v = layout.Add<float>(StoredCopySize(s.v_dtype, s.strided_dim, s.batch, s.kv_heads, s.kv_len, s.v_dim));
   bias = layout.Add<float>(bias_count);
 }
 
@@ -70,8 +70,8 @@ KernelInputs::KernelInputs(const Problem& problem, const KernelInputsLayout& lay
   const std::int64_t k_dims[4] = {p_.batch, p_.kv_heads, p_.kv_len, p_.head_dim};
   const std::int64_t v_dims[4] = {p_.batch, p_.kv_heads, p_.kv_len, p_.v_dim};
   q_ = MakeFloatOperand(p_.q, q_dims, at(layout.q), threads);
-  k_ = MakeFloatOperand(p_.k, k_dims, at(layout.k), threads);
-  if (values == Values::kUsed) v_ = MakeFloatOperand(p_.v, v_dims, at(layout.v), threads);
+  k_ = MakeStoredOperand(p_.k, k_dims, at(layout.k), threads);
+  if (values == Values::kUsed) v_ = MakeStoredOperand(p_.v, v_dims, at(layout.v), threads);
   if (p_.bias.data != nullptr) BindBias(at(layout.bias), threads);
   options_ = {p_.scale,
               p_.soft_cap,
@@ -99,7 +99,11 @@ void KernelInputs::BindBias(float* copy, int threads) {
 }
 
 KvHead KernelInputs::Head(std::int64_t b, std::int64_t kv_head) const {
-  return {{k_.Row(b, kv_head, 0), k_.stride[2]}, {v_.Row(b, kv_head, 0), v_.stride[2]}, p_.kv_len, p_.head_dim, p_.v_dim};
+  return {{k_.Row(b, kv_head, 0), k_.stride[2], k_.dtype},
+          {v_.Row(b, kv_head, 0), v_.stride[2], v_.dtype},
+          p_.kv_len,
+          p_.head_dim,
+          p_.v_dim};
 }
 
 float KernelInputs::Sink(std::int64_t h) const {

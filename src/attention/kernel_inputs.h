@@ -1,5 +1,5 @@
-// A bound problem as the kernels take it: f32 operands, one interval of keys per query, options, query rows and kv heads. Made once a
-// run and shared by everything that runs kernels on it; immutable from then on.
+// A bound problem as the kernels take it: f32 queries, keys and values as they are stored, one interval of keys per query, options, query
+// rows and kv heads. Made once a run and shared by everything that runs kernels on it; immutable from then on.
 #pragma once
 
 #include <cstddef>
@@ -47,7 +47,8 @@ class KernelInputs {
 
   const Problem& p_;
   const RowKeys* row_keys_;
-  FloatOperand q_, k_, v_, bias_;
+  FloatOperand q_, bias_;
+  StoredOperand k_, v_;
   std::int64_t bias_key_stride_ = 0;
   RowOptions options_{};
 };

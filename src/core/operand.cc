@@ -6,6 +6,11 @@
 #include "core/scratch.h"
 
 namespace regard::internal {
+namespace {
+
+bool IsStoredType(DType dtype) { return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16; }
+
+}  // namespace
 
 bool IsFloatOperand(const View4& view, std::int64_t last_dim) {
   return view.dtype == DType::kF32 && (view.stride[3] == 1 || last_dim <= 1);
@@ -32,6 +37,23 @@ FloatOperand MakeFloatOperand(const View4& view, const std::int64_t dims[4], flo
     }
   });
   return result;
+}
+
+bool IsStoredOperand(const View4& view, std::int64_t last_dim) {
+  return IsStoredType(view.dtype) && (view.stride[3] == 1 || last_dim <= 1);
+}
+
+std::int64_t StoredCopySize(DType dtype, bool strided_dim, std::int64_t batch, std::int64_t heads, std::int64_t length,
+                            std::int64_t dim) {
+  return IsStoredType(dtype) && !strided_dim ? 0 : SaturatingProduct(batch, heads, length, dim);
+}
+
+StoredOperand MakeStoredOperand(const View4& view, const std::int64_t dims[4], float* copy, int threads) {
+  if (IsStoredOperand(view, dims[3])) {
+    return {view.data, view.dtype, {view.stride[0], view.stride[1], view.stride[2], 1}};
+  }
+  const FloatOperand copied = MakeFloatOperand(view, dims, copy, threads);
+  return {copied.data, DType::kF32, {copied.stride[0], copied.stride[1], copied.stride[2], 1}};
 }
 
 }  // namespace regard::internal

@@ -169,6 +169,28 @@ TEST_P(DecodeTest, PagesHaveTheBitsOfOneRun) {
   }
 }
 
+// A single key weighs exactly 1.
+TEST_P(DecodeTest, EveryHalfIsItself) {
+  constexpr std::int64_t kDim = 4096;
+  std::vector<F16> halves(kDim);
+  const float one = 1;
+  for (int first = 0; first < 65536; first += kDim) {
+    KernelCase test({.rows = 1, .kv_len = 1, .head_dim = 1, .v_dim = kDim}, 14);
+    for (int i = 0; i < kDim; ++i) halves[static_cast<std::size_t>(i)].bits = static_cast<std::uint16_t>(first + i);
+    test.kv.k = {&one, 1};
+    test.kv.v = {halves.data(), kDim, DType::kF16};
+    const States states = RunDecode(kernels(), test, 0, 1);
+    for (std::size_t i = 0; i < kDim; ++i) {
+      const float expected = ToFloat(halves[i]);
+      if (std::isnan(expected)) {
+        ASSERT_TRUE(std::isnan(states.acc[i])) << first + static_cast<int>(i);
+      } else {
+        ASSERT_EQ(states.acc[i], expected) << first + static_cast<int>(i);
+      }
+    }
+  }
+}
+
 // A distance keeps its accuracy where keys stand far apart.
 TEST_P(DecodeTest, KeysStandWhereTheySay) {
   for (const std::int64_t rows : {1, 4, 11}) {

@@ -20,8 +20,12 @@ inline constexpr int kBlockSums = kLanes > 4 ? kLanes : 4;  // floats that Store
 
 /// Sums across four vectors, as far as 128-bit blocks go: lane i of block b of to is the sum of block b of vector i.
 HWY_INLINE void StoreBlockSums(VF a, VF b, VF c, VF e, float* to) {
-  Transpose4x4Blocks(a, b, c, e);
-  hn::Store(hn::Add(hn::Add(a, b), hn::Add(c, e)), DF(), to);
+  const DF d;
+  const hn::RepartitionToWide<DF> dw;
+  const VF ab = hn::Add(hn::InterleaveLower(d, a, b), hn::InterleaveUpper(d, a, b));  // a0 + a2, b0 + b2, a1 + a3, b1 + b3
+  const VF ce = hn::Add(hn::InterleaveLower(d, c, e), hn::InterleaveUpper(d, c, e));
+  const auto ab2 = hn::BitCast(dw, ab), ce2 = hn::BitCast(dw, ce);
+  hn::Store(hn::Add(hn::BitCast(d, hn::InterleaveLower(dw, ab2, ce2)), hn::BitCast(d, hn::InterleaveUpper(dw, ab2, ce2))), d, to);
 }
 
 /// Of two vectors of block sums: even blocks hold a's sums over pairs of blocks, odd blocks b's.

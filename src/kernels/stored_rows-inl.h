@@ -51,8 +51,21 @@ HWY_INLINE VF LoadStored(const std::uint8_t* from, VF scale) {
   if constexpr (kType == DType::kF32) {
     return hn::LoadU(d, reinterpret_cast<const float*>(from));
   } else if constexpr (kType == DType::kF16) {
+#if REGARD_CONVERTS_F16
     const hn::Rebind<hwy::float16_t, DF> d16;
     return hn::PromoteTo(d, hn::LoadU(d16, reinterpret_cast<const hwy::float16_t*>(from)));
+#else
+    // Exponent and fraction in the places of f32's, and the bias of the exponent made up by an exact product; inf and NaN keep the largest
+    // exponent.
+    const DU du;
+    const hn::Rebind<std::uint16_t, DF> d16;
+    const VU bits = hn::PromoteTo(du, hn::LoadU(d16, reinterpret_cast<const std::uint16_t*>(from)));
+    const VU magnitude = hn::And(bits, hn::Set(du, 0x7FFFu));
+    const VF finite = hn::Mul(hn::BitCast(d, hn::ShiftLeft<13>(magnitude)), hn::Set(d, 0x1p112f));
+    const VU inf = hn::IfThenElseZero(hn::Gt(magnitude, hn::Set(du, 0x7BFFu)), hn::Set(du, 0x7F800000u));
+    const VU sign = hn::ShiftLeft<16>(hn::Sub(bits, magnitude));
+    return hn::BitCast(d, hn::Or(hn::Or(hn::BitCast(du, finite), inf), sign));
+#endif
   } else if constexpr (kType == DType::kBF16) {
     const hn::Rebind<std::uint16_t, DF> d16;
     const VU wide = hn::PromoteTo(DU(), hn::LoadU(d16, reinterpret_cast<const std::uint16_t*>(from)));

@@ -1,0 +1,207 @@
+// What the decode kernels keep for a few query rows, and how the scores of a sub-block of keys become weights.
+#if defined(REGARD_KERNELS_DECODE_STATE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef REGARD_KERNELS_DECODE_STATE_INL_H_
+#undef REGARD_KERNELS_DECODE_STATE_INL_H_
+#else
+#define REGARD_KERNELS_DECODE_STATE_INL_H_
+#endif
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "kernels/exp2-inl.h"
+#include "kernels/key_lanes-inl.h"
+#include "kernels/query_block-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace regard::internal::HWY_NAMESPACE {
+
+inline constexpr std::uint32_t kWholeSubBlock = (1u << kSubBlock) - 1;
+
+/// One query row and its state.
+struct DecodeRow {
+  const QueryRow* row;
+  float* q;               // [Padded(head_dim)], scaled, zeros behind
+  float* acc;             // [Padded(v_dim)]
+  float neg_ref;          // −row_ref
+  float threshold;        // −inf before the first finite score
+  std::uint32_t visible;  // in the present sub-block, one bit per key
+  bool saw_key;
+  alignas(64) float row_sum[kLanes];
+  alignas(64) float scores[kSubBlock];  // then weights
+};
+
+struct DecodeScratch {
+  DecodeRow rows[kMaxDecodeRows];
+  float *k_copy, *v_copy;  // [kSubBlock, Padded(head_dim or v_dim)], for rows that cannot be used where they lie
+};
+
+/// What is the same for all sub-blocks of a call.
+struct DecodeCall {
+  CallConstants constants;
+  std::int64_t first_key, last_key;
+  std::int64_t all_begin, all_end;  // keys that every row sees, if there are neither masks nor biases
+  int num_rows;
+};
+
+/// A sub-block of keys, of which num_keys exist.
+struct SubBlock {
+  std::int64_t first_key;
+  int num_keys;
+  bool all_seen;  // every row sees all kSubBlock keys
+};
+
+/// Sets each row's visible keys. Returns false if there are none.
+HWY_INLINE bool SetVisible(const DecodeCall& call, DecodeRow* rows, SubBlock& at) {
+  const RowOptions& options = call.constants.options;
+  std::uint32_t any = 0, all = kWholeSubBlock;
+  for (int r = 0; r < call.num_rows; ++r) {
+    const QueryRow& row = *rows[r].row;
+    const auto in_block = [&](std::int64_t key) {
+      return static_cast<int>(std::clamp<std::int64_t>(key - at.first_key, 0, kSubBlock));
+    };
+    const int begin = in_block(std::max(row.key_begin, call.first_key));
+    const int end = in_block(std::min(row.key_end, call.last_key));
+    std::uint32_t visible = begin < end ? (1u << end) - (1u << begin) : 0;
+    if (options.has_mask && visible != 0) {
+      const std::uint8_t* mask = row.mask + at.first_key * options.mask_key_stride;
+      for (int k = begin; k < end; ++k) visible &= ~(std::uint32_t{mask[k * options.mask_key_stride] == 0} << k);
+    }
+    if (options.has_bias && visible != 0) {
+      const float* bias = row.bias + at.first_key * options.bias_key_stride;
+      for (int k = begin; k < end; ++k) visible &= ~(std::uint32_t{bias[k * options.bias_key_stride] == -kInf} << k);
+    }
+    rows[r].visible = visible;
+    rows[r].saw_key |= visible != 0;
+    any |= visible;
+    all &= visible;
+  }
+  at.all_seen = all == kWholeSubBlock;
+  return any != 0;
+}
+
+/// Soft cap, bias and ALiBi on one row's scores; all keys of the sub-block, whether visible or not.
+HWY_INLINE void ApplyOptions(const DecodeCall& call, const SubBlock& at, DecodeRow& row) {
+  const DF d;
+  const RowOptions& options = call.constants.options;
+  if (options.soft_cap > 0) {
+    for (int k = 0; k < kSubBlock; k += kLanes) {
+      hn::Store(hn::Mul(TanhOfScaled(hn::Load(d, row.scores + k)), hn::Set(d, call.constants.cap_log2)), d, row.scores + k);
+    }
+  }
+  if (options.has_bias) {
+    const float* bias = row.row->bias + at.first_key * options.bias_key_stride;
+    for (int k = 0; k < at.num_keys; ++k) {
+      row.scores[k] += std::max(static_cast<float>(kLog2E) * bias[k * options.bias_key_stride], kLowestBias);
+    }
+  }
+  if (options.has_alibi) {
+    const std::int64_t* const positions = call.constants.kv.key_positions;
+    alignas(64) float distance[kSubBlock] = {};
+    for (int k = 0; k < at.num_keys; ++k) {
+      const std::int64_t key = at.first_key + k;
+      distance[k] = std::fabs(static_cast<float>(row.row->position - (positions == nullptr ? key : positions[key])));
+    }
+    const VF neg_slope = hn::Set(d, static_cast<float>(-kLog2E * row.row->alibi_slope));
+    for (int k = 0; k < kSubBlock; k += kLanes) {
+      hn::Store(hn::MulAdd(neg_slope, hn::Load(d, distance + k), hn::Load(d, row.scores + k)), d, row.scores + k);
+    }
+  }
+}
+
+/// The scores of the row that its query may see relative to its reference, −inf for the others.
+template <bool kAllSeen>
+HWY_INLINE void RelativeScores(const DecodeRow& row, VF (&s)[kSubBlock / kLanes]) {
+  const DF d;
+  const DU du;
+  const VF neg_ref = hn::Set(d, row.neg_ref);
+  REGARD_UNROLL for (int i = 0; i < kSubBlock / kLanes; ++i) {
+    s[i] = hn::Add(hn::Load(d, row.scores + i * kLanes), neg_ref);
+    if constexpr (!kAllSeen) {
+      const VU bit = hn::Shl(hn::Set(du, 1u), hn::Iota(du, static_cast<std::uint32_t>(i * kLanes)));
+      const MF visible = hn::RebindMask(d, hn::TestBit(hn::Set(du, row.visible), bit));
+      s[i] = hn::IfThenElse(visible, s[i], hn::Set(d, -kInf));
+    }
+  }
+}
+
+/// The largest score that is neither NaN nor +inf; *sound tells whether there is another.
+HWY_INLINE float LargestSound(const VF (&s)[kSubBlock / kLanes], bool* sound) {
+  const DF d;
+  alignas(64) float scores[kSubBlock];
+  REGARD_UNROLL for (int i = 0; i < kSubBlock / kLanes; ++i) hn::Store(s[i], d, scores + i * kLanes);
+  float largest = -kInf;
+  *sound = true;
+  for (const float score : scores) {
+    if (score < kInf) {
+      largest = std::max(largest, score);
+    } else {
+      *sound = false;
+    }
+  }
+  return largest;
+}
+
+/// For scores that exceed the threshold: moves the reference to the largest and takes the scores again from the raw ones, for the
+/// reasons given at MoveAndWeighTile of the prefill kernel. NaN or +inf poisons row_sum.
+HWY_NOINLINE void MoveReference(std::int64_t v_dim, DecodeRow& row, VF (&s)[kSubBlock / kLanes]) {
+  const DF d;
+  const VF inf = hn::Set(d, kInf);
+  bool sound;
+  float largest = LargestSound(s, &sound);
+  if (!sound) row.row_sum[0] = std::numeric_limits<float>::quiet_NaN();
+  if (largest > row.threshold) {
+    const float old_neg_ref = row.neg_ref;
+    int round = 0;
+    do {  // always once: a single key then weighs exactly 1
+      row.neg_ref -= largest;
+      RelativeScores<false>(row, s);
+      largest = LargestSound(s, &sound);
+    } while (++round < kMaxMoves && std::fabs(largest) > 0.5f);
+    if (row.threshold != -kInf) {  // without a reference nothing has been summed yet
+      const VF factor = Exp2(hn::Set(d, std::min(row.neg_ref - old_neg_ref, 64.0f)));
+      hn::Store(hn::Mul(hn::Load(d, row.row_sum), factor), d, row.row_sum);
+      for (std::int64_t c = 0; c < Padded(v_dim); c += kLanes)
+        hn::Store(hn::Mul(hn::Load(d, row.acc + c), factor), d, row.acc + c);
+    }
+    row.threshold = kRescaleThreshold;
+  }
+  REGARD_UNROLL for (int i = 0; i < kSubBlock / kLanes; ++i) {
+    s[i] = hn::IfThenElse(hn::Lt(s[i], inf), hn::Min(s[i], hn::Set(d, kRescaleThreshold)), hn::Set(d, -kInf));
+  }
+}
+
+/// Scores of one row become weights.
+template <bool kAllSeen>
+HWY_INLINE void SoftmaxRow(const DecodeCall& call, const SubBlock& at, DecodeRow& row) {
+  const DF d;
+  const RowOptions& options = call.constants.options;
+  if (options.soft_cap > 0 || options.has_bias || options.has_alibi) ApplyOptions(call, at, row);
+  VF s[kSubBlock / kLanes];
+  RelativeScores<kAllSeen>(row, s);
+  const VF threshold = hn::Set(d, row.threshold);
+  MF calm = hn::Le(s[0], threshold);
+  REGARD_UNROLL for (int i = 1; i < kSubBlock / kLanes; ++i) calm = hn::And(calm, hn::Le(s[i], threshold));
+  if (HWY_UNLIKELY(!hn::AllTrue(d, calm))) MoveReference(call.constants.kv.v_dim, row, s);
+  VF sum = hn::Load(d, row.row_sum);
+  REGARD_UNROLL for (int i = 0; i < kSubBlock / kLanes; ++i) {
+    const VF p = Exp2(s[i]);
+    hn::Store(p, d, row.scores + i * kLanes);
+    sum = hn::Add(sum, p);
+  }
+  hn::Store(sum, d, row.row_sum);
+}
+
+HWY_INLINE void SoftmaxRows(const DecodeCall& call, const SubBlock& at, DecodeRow* rows) {
+  if (at.all_seen) {
+    for (int r = 0; r < call.num_rows; ++r) SoftmaxRow<true>(call, at, rows[r]);
+  } else {
+    for (int r = 0; r < call.num_rows; ++r) SoftmaxRow<false>(call, at, rows[r]);
+  }
+}
+
+}  // namespace regard::internal::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target guard
