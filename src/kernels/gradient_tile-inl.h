@@ -38,18 +38,15 @@ enum class Gradient {
   kOfMaskedScores,  // by what is exponentiated, as a bias needs it
 };
 
-/// Writes weights and gradients of the tile, both [kKeyBlock, kQueryRows]; both are exactly 0 where a key is not visible. kPlain: no option
-/// touches the scores and every row sees every key.
-template <int NV, bool kPlain, Gradient kGradient>
-HWY_NOINLINE void GradientTileOf(const CallConstants& call, const TilePlace& at, const GradientBlock& block, const KeyBlock& keys,
-                                 float* HWY_RESTRICT d_scores) {
+/// Writes the weights of the tile [kKeyBlock, kQueryRows], exactly 0 where a key is not visible, and with a soft cap its slope to where the
+/// gradient will be. kPlain: no option touches the scores and every row sees every key.
+template <int NV, bool kPlain>
+HWY_NOINLINE void WeighTileOf(const CallConstants& call, const TilePlace& at, const GradientBlock& block, const KeyBlock& keys,
+                              float* HWY_RESTRICT d_scores) {
   const DF d;
-  const DU du;
   const int lane0 = at.first_vector * kLanes;
+  const std::int64_t place = at.key * kQueryRows + lane0;
   const bool capped = !kPlain && call.options.soft_cap > 0;
-  float* HWY_RESTRICT weights = keys.weights + at.key * kQueryRows + lane0;
-  d_scores += at.key * kQueryRows + lane0;
-
   VF s[NV][kKeyTile];
   REGARD_UNROLL for (int v = 0; v < NV; ++v) {
     // The soft cap has to see raw scores; otherwise they start at −lse, and the subtraction is free.
@@ -58,23 +55,35 @@ HWY_NOINLINE void GradientTileOf(const CallConstants& call, const TilePlace& at,
   }
   AddLaneProducts<NV>(block.query.q + lane0, keys.k, at.key, keys.num_keys, call.kv.head_dim, s);
   if constexpr (!kPlain) {
-    if (kGradient == Gradient::kOfScores && capped) {  // the slope of the cap, kept where the gradient will be
+    if (capped) {
       REGARD_UNROLL for (int v = 0; v < NV; ++v) {
         REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) {
           const VF tanh = TanhOfScaled(s[v][j]);
-          hn::Store(hn::NegMulAdd(tanh, tanh, hn::Set(d, 1.0f)), d, d_scores + j * kQueryRows + v * kLanes);
+          hn::Store(hn::NegMulAdd(tanh, tanh, hn::Set(d, 1.0f)), d, d_scores + place + j * kQueryRows + v * kLanes);
         }
       }
     }
     ApplyOptions<NV>(call, block.query, keys, at, s);
   }
+  float* HWY_RESTRICT weights = keys.weights + place;
   REGARD_UNROLL for (int v = 0; v < NV; ++v) {
     REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) {
       // At most 1, whatever the roundings of score and lse, and whatever lse a caller brings.
       hn::Store(Exp2(hn::Min(s[v][j], hn::Zero(d))), d, weights + j * kQueryRows + v * kLanes);
     }
   }
+}
 
+/// Writes the gradients of the tile [kKeyBlock, kQueryRows] from its weights, exactly 0 where a key is not visible.
+template <int NV, bool kPlain, Gradient kGradient>
+HWY_NOINLINE void DeriveTileOf(const CallConstants& call, const TilePlace& at, const GradientBlock& block, const KeyBlock& keys,
+                               float* HWY_RESTRICT d_scores) {
+  const DF d;
+  const DU du;
+  const int lane0 = at.first_vector * kLanes;
+  const std::int64_t place = at.key * kQueryRows + lane0;
+  const bool capped = !kPlain && kGradient == Gradient::kOfScores && call.options.soft_cap > 0;
+  VF s[NV][kKeyTile];
   REGARD_UNROLL for (int v = 0; v < NV; ++v) {
     const VF start = hn::Load(d, block.neg_delta + lane0 + v * kLanes);
     REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) s[v][j] = start;
@@ -82,10 +91,10 @@ HWY_NOINLINE void GradientTileOf(const CallConstants& call, const TilePlace& at,
   AddLaneProducts<NV>(block.d_context + lane0, keys.v, at.key, keys.num_keys, call.kv.v_dim, s);
   REGARD_UNROLL for (int v = 0; v < NV; ++v) {
     REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) {
-      float* const to = d_scores + j * kQueryRows + v * kLanes;
-      VF gradient = hn::Mul(s[v][j], hn::Load(d, weights + j * kQueryRows + v * kLanes));
+      float* const to = d_scores + place + j * kQueryRows + v * kLanes;
+      VF gradient = hn::Mul(s[v][j], hn::Load(d, keys.weights + place + j * kQueryRows + v * kLanes));
       if constexpr (!kPlain) {
-        if (kGradient == Gradient::kOfScores && capped) gradient = hn::Mul(gradient, hn::Load(d, to));
+        if (capped) gradient = hn::Mul(gradient, hn::Load(d, to));
         if (keys.has_visible) {  // a value that is not visible may hold NaN, and 0 · NaN is NaN
           const VU bit = hn::Load(du, keys.lane_bit + lane0 + v * kLanes);
           const int half = (lane0 + v * kLanes) & 32;
@@ -98,17 +107,27 @@ HWY_NOINLINE void GradientTileOf(const CallConstants& call, const TilePlace& at,
   }
 }
 
-template <Gradient kGradient, bool kPlain, int NV = 1>
-HWY_INLINE void GradientTile(int num_vectors, const CallConstants& call, const TilePlace& at, const GradientBlock& block,
-                             const KeyBlock& keys, float* d_scores) {
+template <bool kPlain, int NV = 1>
+HWY_INLINE void WeighTile(int num_vectors, const CallConstants& call, const TilePlace& at, const GradientBlock& block,
+                          const KeyBlock& keys, float* d_scores) {
   if constexpr (NV < kQueryVectors) {
-    if (num_vectors != NV) return GradientTile<kGradient, kPlain, NV + 1>(num_vectors, call, at, block, keys, d_scores);
+    if (num_vectors != NV) return WeighTile<kPlain, NV + 1>(num_vectors, call, at, block, keys, d_scores);
   }
-  GradientTileOf<NV, kPlain, kGradient>(call, at, block, keys, d_scores);
+  WeighTileOf<NV, kPlain>(call, at, block, keys, d_scores);
+}
+
+template <Gradient kGradient, bool kPlain, int NV = 1>
+HWY_INLINE void DeriveTile(int num_vectors, const CallConstants& call, const TilePlace& at, const GradientBlock& block,
+                           const KeyBlock& keys, float* d_scores) {
+  if constexpr (NV < kQueryVectors) {
+    if (num_vectors != NV) return DeriveTile<kGradient, kPlain, NV + 1>(num_vectors, call, at, block, keys, d_scores);
+  }
+  DeriveTileOf<NV, kPlain, kGradient>(call, at, block, keys, d_scores);
 }
 
 /// Weights and gradients of the block's rows for the n keys from first_key on, and the segments of keys that have any. Returns false, with
 /// nothing computed, when no row sees any of them.
+/// First all weights, then all gradients: q and d_context in lanes, 16 KB each at dim 64, would drive each other out of the first cache level.
 template <Gradient kGradient>
 HWY_INLINE bool DeriveKeyBlock(const CallConstants& call, std::int64_t first_key, int n, GradientBlock& block, KeyBlock& keys,
                                float* d_scores) {
@@ -119,6 +138,7 @@ HWY_INLINE bool DeriveKeyBlock(const CallConstants& call, std::int64_t first_key
   if (options.has_bias) PackBias(query, n, keys);
   if (options.has_alibi) SetDistances(query, keys);
   const bool plain_scores = options.soft_cap == 0 && !options.has_bias && !options.has_alibi;
+  bool is_plain[kTiles];
   keys.all_seen = true;
   for (TileVectors& vectors : keys.scored) vectors = {0, -1};
   for (int tile = 0; tile * kKeyTile < n; ++tile) {
@@ -129,14 +149,25 @@ HWY_INLINE bool DeriveKeyBlock(const CallConstants& call, std::int64_t first_key
       if (rows.some == 0) continue;
       keys.all_seen &= rows.all;
     }
+    keys.scored[tile] = rows.vectors;
+    is_plain[tile] = rows.all && plain_scores;
     const auto [first, last] = rows.vectors;
     const TilePlace at = {first_key, key, first};
-    if (rows.all && plain_scores) {
-      GradientTile<kGradient, true>(last - first + 1, call, at, block, keys, d_scores);
+    if (is_plain[tile]) {
+      WeighTile<true>(last - first + 1, call, at, block, keys, d_scores);
     } else {
-      GradientTile<kGradient, false>(last - first + 1, call, at, block, keys, d_scores);
+      WeighTile<false>(last - first + 1, call, at, block, keys, d_scores);
     }
-    keys.scored[tile] = rows.vectors;
+  }
+  for (int tile = 0; tile * kKeyTile < n; ++tile) {
+    const auto [first, last] = keys.scored[tile];
+    if (last < 0) continue;
+    const TilePlace at = {first_key, tile * kKeyTile, first};
+    if (is_plain[tile]) {
+      DeriveTile<kGradient, true>(last - first + 1, call, at, block, keys, d_scores);
+    } else {
+      DeriveTile<kGradient, false>(last - first + 1, call, at, block, keys, d_scores);
+    }
   }
   FindSegments(n, keys);
   return true;
