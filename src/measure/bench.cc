@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "core/copy.h"
+#include "measure/backward_question.h"
 #include "measure/weights_question.h"
 #include "regard/error.h"
 
@@ -62,7 +63,13 @@ BenchRow Bench::Run(const BenchCase& bench_case) {
   std::optional<Plan> plan;
   Workspace workspace;
   std::function<void()> run;
-  if (bench_case.asked == Asked::kNothing) {
+  std::optional<BackwardRun> backward;
+  if (bench_case.backward) {
+    backward.emplace(work, exec);
+    run = [&] { backward->Run(); };
+    run();
+    row.verification = backward->Verify();
+  } else if (bench_case.asked == Asked::kNothing) {
     plan.emplace(work.shape(), work.params(), exec);
     workspace = plan->MakeWorkspace();
     run = [&] { plan->Run(work.inputs(), work.outputs(), workspace).ThrowIfFailed(); };

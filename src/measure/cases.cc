@@ -70,6 +70,16 @@ BenchCase Prefill(Rank rank, std::int64_t tokens, std::int64_t dim, bool causal,
   return c;
 }
 
+// The gradients of a prefill, to be compared with it.
+BenchCase Backward(Rank rank, const BenchCase& forward) {
+  BenchCase c = forward;
+  c.name.replace(0, std::string_view("prefill").size(), "backward");
+  c.baseline = forward.name;
+  c.rank = rank;
+  c.backward = true;
+  return c;
+}
+
 // Llama-3-8B's attention at one token: 32 heads that share 8 kv heads.
 BenchCase Decode(Rank rank, std::int64_t tokens) {
   BenchCase c;
@@ -156,6 +166,23 @@ std::vector<BenchCase> AskingCases() {
   return cases;
 }
 
+std::vector<BenchCase> BackwardCases(const CaseSelection& selection) {
+  std::vector<BenchCase> cases;
+  for (const std::int64_t dim : {64, 128}) {
+    for (const std::int64_t tokens : {512, 2048, 8192}) {
+      for (const bool causal : {kFull, kCausal}) {
+        const BenchCase forward = Prefill(kDefault, tokens, dim, causal, tokens == 8192 ? 1 : 8);
+        cases.push_back(Backward(tokens == 2048 && dim == 64 ? kQuick : kDefault, forward));
+      }
+    }
+  }
+  const BenchCase full = Backward(kQuick, Prefill(kQuick, 2048, 64, kFull, 8));
+  cases.push_back(Along(Path::kStaged, kDefault, full));
+  if (selection.isa.empty() && IsSecondTarget("AVX2")) cases.push_back(On("AVX2", kDefault, full));
+  if (selection.threads <= 0) cases.push_back(Threads(2, kDefault, full));
+  return cases;
+}
+
 std::vector<BenchCase> AllCases(const CaseSelection& selection) {
   std::vector<BenchCase> cases;
   const auto add = [&cases](const BenchCase& c) { cases.push_back(c); };
@@ -188,6 +215,7 @@ std::vector<BenchCase> AllCases(const CaseSelection& selection) {
   add(With(Feature::kTokenMajor, kDefault, full64));
   add(With(Feature::kTokenMajor, kDefault, causal128));
   for (const BenchCase& c : AskingCases()) add(c);
+  for (const BenchCase& c : BackwardCases(selection)) add(c);
   add(Along(Path::kStaged, kQuick, full64));
   add(Along(Path::kStaged, kDefault, causal64));
   add(Along(Path::kStaged, kDefault, full128));
@@ -224,6 +252,7 @@ std::string BenchCase::Options() const {
   std::string text = fmt::format("{} {}", heads, heads == 1 ? "head" : "heads");
   if (kv_heads != heads) text += fmt::format(", {} kv heads", kv_heads);
   if (causal) text += ", causal";
+  if (backward) text += ", backward";
   if (feature != Feature::kNone) text += ", " + WordsOf(feature).explanation;
   if (asked != Asked::kNothing) text += ", " + WordsOf(asked).explanation;
   if (exec.path != Path::kFused) text += fmt::format(", {} path", regard::Name(exec.path));

@@ -42,6 +42,7 @@ struct BenchCase {
   std::int64_t heads = 1, kv_heads = 1, q_len = 0, kv_len = 0;
   std::int64_t dim = 64;  // head_dim and v_dim
   bool causal = false;
+  bool backward = false;  // d_q, d_k and d_v after a forward run that is not timed; plain inputs
   Feature feature = Feature::kNone;
   Asked asked = Asked::kNothing;
   DType dtype = DType::kF32;

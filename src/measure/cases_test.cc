@@ -64,6 +64,7 @@ TEST(Cases, OptionsSayWhatTheNameMeans) {
   EXPECT_EQ(options("prefill/T8192/d64/full"), "1 head");
   EXPECT_EQ(options("prefill/T2048/d64/full/staged"), "8 heads, staged path");
   EXPECT_EQ(options("prefill/T2048/d64/full/rising/first-pass"), "8 heads, rising scores, entropy, top 8, row_max");
+  EXPECT_EQ(options("backward/T2048/d64/causal"), "8 heads, causal, backward");
 }
 
 }  // namespace

@@ -51,6 +51,7 @@ Workload::Workload(const BenchCase& bench_case) : case_(bench_case) {
   v_view_ = token_major ? v_.view().Transpose(1, 2) : v_.view();
   const TensorView context = token_major ? context_.view().Transpose(1, 2) : context_.view();
   context_view_ = MutableTensorView(context_.mutable_view().mutable_data(), case_.dtype, context.shape(), context.strides());
+  if (case_.backward) d_context_ = NormalTensor(context.shape(), case_.dtype, 7);
   params_.causal = case_.causal;
   segment_ends_ = {case_.kv_len};
   MakeFeature();
@@ -151,7 +152,8 @@ KeyRange Workload::VisibleKeys(std::int64_t query) const {
 }
 
 double Workload::flops() const {
-  return 4 * static_cast<double>(case_.heads) * static_cast<double>(visible_pairs_) * static_cast<double>(case_.dim);
+  return (case_.backward ? 10 : 4) * static_cast<double>(case_.heads) * static_cast<double>(visible_pairs_) *
+         static_cast<double>(case_.dim);
 }
 
 double Workload::bytes() const {

@@ -30,11 +30,14 @@ class Workload {
   TensorView context() const { return context_view_; }
   TensorView lse() const { return lse_; }
   std::int64_t empty_rows() const { return empty_rows_; }
+  /// Of backward cases, like context.
+  TensorView d_context() const { return d_context_; }
 
   KeyRange VisibleKeys(std::int64_t query) const;
   /// Pairs (query, key) of one head where the query sees the key: counted, not T²/2.
   std::int64_t visible_pairs() const { return visible_pairs_; }
-  /// 4 · heads · visible_pairs · dim: two products, a multiplication and an addition each. What softmax costs does not count.
+  /// 4 · heads · visible_pairs · dim: two products, a multiplication and an addition each; backward has five, 10 · …. What softmax costs
+  /// does not count.
   double flops() const;
   /// Keys and values once, queries and context once: what has to pass between memory and the core.
   double bytes() const;
@@ -53,7 +56,7 @@ class Workload {
   std::int64_t SegmentEnd(std::int64_t token) const;
 
   BenchCase case_;
-  Tensor q_, k_, v_, context_, lse_;
+  Tensor q_, k_, v_, context_, lse_, d_context_;
   TensorView q_view_, k_view_, v_view_;  // [1, heads, tokens, dim]
   MutableTensorView context_view_;
   Tensor mask_, bias_, slopes_, sinks_, segments_;
