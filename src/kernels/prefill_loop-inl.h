@@ -7,6 +7,7 @@
 #endif
 
 #include <algorithm>
+#include <cmath>
 #include <new>
 #include <utility>
 
@@ -68,6 +69,52 @@ HWY_INLINE PrefillScratch PlaceScratch(void* memory, std::int64_t head_dim, std:
   return scratch;
 }
 
+// Rows of fewer keys wait for their first tile, where the largest of its scores becomes their reference: a key alone weighs exactly 1.
+inline constexpr std::int64_t kMinKeysToForesee = 32;
+
+/// Gives rows a reference before their first tile: the score of their first key, which is as good as any other that they see. A tile with
+/// rows that have none goes the slow way, and along the leading edge of a window of 256 keys that is one tile in five. Options move
+/// scores, so with one that does rows wait.
+HWY_NOINLINE inline void ForeseeReferences(const CallConstants& call, KeyBlock& keys, QueryBlock& block) {
+  const DF d;
+  const RowOptions& options = call.options;
+  if (options.soft_cap > 0 || options.has_mask || options.has_bias || options.has_alibi) return;
+  const std::int64_t head_dim = call.kv.head_dim, whole = head_dim / kLanes * kLanes;
+  for (int first = 0; first < block.num_rows; first += kSubBlock) {
+    const float* q[kSubBlock];
+    const float* k[kSubBlock];
+    bool foreseen[kSubBlock];
+    for (int i = 0; i < kSubBlock; ++i) {
+      const int r = first + i;
+      foreseen[i] = r < block.num_rows && block.key_end[r] - block.key_begin[r] >= kMinKeysToForesee;
+      q[i] = foreseen[i] ? block.rows[r].q : keys.zeros;
+      k[i] = foreseen[i] ? FloatRow(call.kv.k, block.key_begin[r], head_dim, keys.k_copy + i * Padded(head_dim)) : keys.zeros;
+    }
+    alignas(64) float block_sums[kSubBlock / 4 * kBlockSums];
+    alignas(64) float scores[kSubBlock];
+    for (int i = 0; i < kSubBlock; i += 4) {
+      VF sum[4];
+      REGARD_UNROLL for (int j = 0; j < 4; ++j) {
+        sum[j] = hn::Zero(d);
+        for (std::int64_t c = 0; c < whole; c += kLanes) {
+          sum[j] = hn::MulAdd(hn::LoadU(d, q[i + j] + c), hn::LoadU(d, k[i + j] + c), sum[j]);
+        }
+      }
+      StoreBlockSums(sum[0], sum[1], sum[2], sum[3], block_sums + i / 4 * kBlockSums);
+    }
+    SumAcrossBlocks(block_sums, scores);
+    for (int i = 0; i < kSubBlock; ++i) {
+      for (std::int64_t c = whole; c < head_dim; ++c) scores[i] += q[i][c] * k[i][c];
+      const float score = call.q_factor * scores[i];
+      if (!foreseen[i] || !std::isfinite(score)) continue;
+      block.neg_ref[first + i] = -score;
+      block.threshold[first + i] = kRescaleThreshold;
+    }
+  }
+  block.all_referenced = AllReferenced(block);
+  keys.first_key = -1;  // its copies are gone
+}
+
 /// One query block against the n keys from first_key on.
 template <class Tracker>
 HWY_INLINE void AttendKeyBlock(const CallConstants& call, std::int64_t first_key, int n, QueryBlock& block, KeyBlock& keys,
@@ -105,6 +152,7 @@ HWY_INLINE std::int64_t AttendRows(const CallConstants& call, const QueryRow* ro
       QueryBlock& block = scratch.blocks[num_blocks++];
       const int rows_here = static_cast<int>(std::min<std::int64_t>(kQueryRows, num_rows - r));
       BeginQueryBlock(call, rows + r, rows_here, scratch.keys->zeros, block);
+      ForeseeReferences(call, *scratch.keys, block);
       auto tracker = tracker_of(num_blocks - 1);
       if constexpr (decltype(tracker)::kFollows) tracker.BeginQueryBlock(block);
       begin = std::min(begin, block.min_begin);

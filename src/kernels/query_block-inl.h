@@ -55,6 +55,16 @@ struct QueryBlock {
   bool acc_is_set;  // false until the first key block is written there
 };
 
+/// Whether every row has a reference, or is missing.
+HWY_INLINE bool AllReferenced(const QueryBlock& block) {
+  const DF d;
+  MF referenced = hn::Gt(hn::Load(d, block.threshold), hn::Set(d, -kInf));
+  for (int v = 1; v < kQueryVectors; ++v) {
+    referenced = hn::And(referenced, hn::Gt(hn::Load(d, block.threshold + v * kLanes), hn::Set(d, -kInf)));
+  }
+  return hn::AllTrue(d, referenced);
+}
+
 inline constexpr int kTiles = kKeyBlock / kKeyTile;
 
 /// The vectors first…last of the query block that a tile was scored on; last < 0: it was not.

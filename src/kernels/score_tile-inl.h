@@ -241,11 +241,7 @@ HWY_NOINLINE void MoveAndWeighTile(const CallConstants& call, const TilePlace& a
     }
   }
   WeighTile<NV>(at, block, keys, s);
-  MF referenced = hn::Gt(hn::Load(d, block.threshold), hn::Set(d, -kInf));
-  for (int v = 1; v < kQueryVectors; ++v) {
-    referenced = hn::And(referenced, hn::Gt(hn::Load(d, block.threshold + v * kLanes), hn::Set(d, -kInf)));
-  }
-  block.all_referenced = hn::AllTrue(d, referenced);
+  block.all_referenced = AllReferenced(block);
 }
 
 /// What the caller follows of the scores beside the weights: nothing. row_tracker-inl.h has another; weights have the same bits with either.

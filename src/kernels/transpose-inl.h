@@ -6,6 +6,8 @@
 #define REGARD_KERNELS_TRANSPOSE_INL_H_
 #endif
 
+#include <algorithm>
+
 #include "kernels/tile_config-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -40,64 +42,97 @@ HWY_INLINE hn::Vec<D> LoadEveryFourthRow(D d, const float* const* rows, std::int
 
 #endif  // REGARD_HAVE_BLOCKS
 
-/// lanes[c · kQueryRows + r] = factor · rows[r][c] for the kQueryRows rows and c < columns.
-HWY_INLINE void RowsToLanes(const float* const* rows, std::int64_t columns, float factor, float* HWY_RESTRICT lanes) {
-  std::int64_t c = 0;
 #if REGARD_HAVE_BLOCKS
+
+/// kLanes rows of RowsToLanes; returns how many columns are done.
+HWY_INLINE std::int64_t GroupToLanes(const float* const* rows, std::int64_t columns, float factor, float* HWY_RESTRICT lanes) {
   const DF d;
   const VF f = hn::Set(d, factor);
+  std::int64_t c = 0;
   for (; c + 4 <= columns; c += 4) {
-    for (int v = 0; v < kQueryVectors; ++v) {
-      const float* const* group = rows + v * kLanes;
-      VF c0 = LoadEveryFourthRow(d, group, c);
-      VF c1 = LoadEveryFourthRow(d, group + 1, c);
-      VF c2 = LoadEveryFourthRow(d, group + 2, c);
-      VF c3 = LoadEveryFourthRow(d, group + 3, c);
-      Transpose4x4Blocks(c0, c1, c2, c3);
-      float* to = lanes + c * kQueryRows + v * kLanes;
-      hn::Store(hn::Mul(c0, f), d, to);
-      hn::Store(hn::Mul(c1, f), d, to + kQueryRows);
-      hn::Store(hn::Mul(c2, f), d, to + 2 * kQueryRows);
-      hn::Store(hn::Mul(c3, f), d, to + 3 * kQueryRows);
-    }
+    VF c0 = LoadEveryFourthRow(d, rows, c);
+    VF c1 = LoadEveryFourthRow(d, rows + 1, c);
+    VF c2 = LoadEveryFourthRow(d, rows + 2, c);
+    VF c3 = LoadEveryFourthRow(d, rows + 3, c);
+    Transpose4x4Blocks(c0, c1, c2, c3);
+    float* const to = lanes + c * kQueryRows;
+    hn::Store(hn::Mul(c0, f), d, to);
+    hn::Store(hn::Mul(c1, f), d, to + kQueryRows);
+    hn::Store(hn::Mul(c2, f), d, to + 2 * kQueryRows);
+    hn::Store(hn::Mul(c3, f), d, to + 3 * kQueryRows);
   }
+  return c;
+}
+
+/// The inverse of LoadEveryFourthRow for the first num_rows of rows[0], rows[4], …
+template <class D>
+HWY_INLINE void StoreEveryFourthRow(D d, hn::Vec<D> v, float* const* rows, std::int64_t column, int num_rows) {
+  if constexpr (hn::MaxLanes(D()) == 4) {
+    if (num_rows > 0) hn::StoreU(v, d, rows[0] + column);
+  } else {
+    const hn::Half<D> half;
+    constexpr int kHalf = static_cast<int>(hn::MaxLanes(half));
+    StoreEveryFourthRow(half, hn::LowerHalf(half, v), rows, column, num_rows);
+    StoreEveryFourthRow(half, hn::UpperHalf(half, v), rows + kHalf, column, num_rows - kHalf);
+  }
+}
+
+/// num_rows ≤ kLanes rows of LanesToRows; returns how many columns are done.
+HWY_INLINE std::int64_t LanesToGroup(const float* HWY_RESTRICT lanes, std::int64_t columns, const float* factor,
+                                     float* const* rows, int num_rows) {
+  const DF d;
+  const VF zero = hn::Zero(d);
+  const VF f = hn::Load(d, factor);
+  std::int64_t c = 0;
+  for (; c + 4 <= columns; c += 4) {
+    const float* const from = lanes + c * kQueryRows;
+    VF r0 = hn::Add(hn::Mul(hn::Load(d, from), f), zero);
+    VF r1 = hn::Add(hn::Mul(hn::Load(d, from + kQueryRows), f), zero);
+    VF r2 = hn::Add(hn::Mul(hn::Load(d, from + 2 * kQueryRows), f), zero);
+    VF r3 = hn::Add(hn::Mul(hn::Load(d, from + 3 * kQueryRows), f), zero);
+    Transpose4x4Blocks(r0, r1, r2, r3);
+    StoreEveryFourthRow(d, r0, rows, c, num_rows);
+    StoreEveryFourthRow(d, r1, rows + 1, c, num_rows - 1);
+    StoreEveryFourthRow(d, r2, rows + 2, c, num_rows - 2);
+    StoreEveryFourthRow(d, r3, rows + 3, c, num_rows - 3);
+  }
+  return c;
+}
+
+#endif  // REGARD_HAVE_BLOCKS
+
+// Both take the rows in groups of kLanes: more at once, often a power of two apart, compete for the same few places of the first cache
+// level.
+
+/// lanes[c · kQueryRows + r] = factor · rows[r][c] for the kQueryRows rows and c < columns.
+HWY_INLINE void RowsToLanes(const float* const* rows, std::int64_t columns, float factor, float* HWY_RESTRICT lanes) {
+  for (int r0 = 0; r0 < kQueryRows; r0 += kLanes) {
+    std::int64_t c = 0;
+#if REGARD_HAVE_BLOCKS
+    c = GroupToLanes(rows + r0, columns, factor, lanes + r0);
 #endif
-  for (; c < columns; ++c) {
-    for (int r = 0; r < kQueryRows; ++r) lanes[c * kQueryRows + r] = factor * rows[r][c];
+    for (; c < columns; ++c) {
+      for (int r = r0; r < r0 + kLanes; ++r) lanes[c * kQueryRows + r] = factor * rows[r][c];
+    }
   }
 }
 
 /// rows[r][c] = factor[r] · lanes[c · kQueryRows + r] + 0 for r < num_rows and c < columns. Adding 0 turns −0 into +0.
 HWY_INLINE void LanesToRows(const float* HWY_RESTRICT lanes, std::int64_t columns, const float* factor, float* const* rows,
                             int num_rows) {
-  std::int64_t c = 0;
+  for (int r0 = 0; r0 < num_rows; r0 += kLanes) {
+    const int rows_here = std::min(kLanes, num_rows - r0);
+    std::int64_t c = 0;
 #if REGARD_HAVE_BLOCKS
-  const DF d;
-  const VF zero = hn::Zero(d);
-  alignas(64) float block[4 * kLanes];
-  for (; c + 4 <= columns; c += 4) {
-    for (int v = 0; v * kLanes < num_rows; ++v) {
-      const float* from = lanes + c * kQueryRows + v * kLanes;
-      const VF f = hn::Load(d, factor + v * kLanes);
-      VF r0 = hn::Add(hn::Mul(hn::Load(d, from), f), zero);
-      VF r1 = hn::Add(hn::Mul(hn::Load(d, from + kQueryRows), f), zero);
-      VF r2 = hn::Add(hn::Mul(hn::Load(d, from + 2 * kQueryRows), f), zero);
-      VF r3 = hn::Add(hn::Mul(hn::Load(d, from + 3 * kQueryRows), f), zero);
-      Transpose4x4Blocks(r0, r1, r2, r3);
-      hn::Store(r0, d, block);
-      hn::Store(r1, d, block + kLanes);
-      hn::Store(r2, d, block + 2 * kLanes);
-      hn::Store(r3, d, block + 3 * kLanes);
-      const int rows_here = num_rows - v * kLanes < kLanes ? num_rows - v * kLanes : kLanes;
-      const hn::FixedTag<float, 4> d4;
-      for (int r = 0; r < rows_here; ++r) {  // row r is block r / 4 of vector r % 4
-        hn::StoreU(hn::Load(d4, block + (r % 4) * kLanes + (r / 4) * 4), d4, rows[v * kLanes + r] + c);
-      }
+    if (rows_here == kLanes) {
+      c = LanesToGroup(lanes + r0, columns, factor + r0, rows + r0, kLanes);
+    } else {
+      c = LanesToGroup(lanes + r0, columns, factor + r0, rows + r0, rows_here);
     }
-  }
 #endif
-  for (; c < columns; ++c) {
-    for (int r = 0; r < num_rows; ++r) rows[r][c] = factor[r] * lanes[c * kQueryRows + r] + 0.0f;
+    for (; c < columns; ++c) {
+      for (int r = r0; r < r0 + rows_here; ++r) rows[r][c] = factor[r] * lanes[c * kQueryRows + r] + 0.0f;
+    }
   }
 }
 
