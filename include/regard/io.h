@@ -103,6 +103,10 @@ class REGARD_API File {
   std::unique_ptr<Impl> impl_;
 };
 
+/// Every array of numbers whose name begins with `prefix`, by the rest of its name: a model's state dict, as regard/nn.h takes it. Error if
+/// one of them cannot be read.
+REGARD_API std::map<std::string, Tensor> ReadTensors(const File& file, std::string_view prefix = {});
+
 /// A whole file, or standard input for "-", as it is. For texts such as lists of tokens.
 REGARD_API std::string ReadAll(const std::string& path);
 
@@ -123,6 +127,9 @@ REGARD_API void WriteNpz(const std::string& path, const std::vector<OutputArray>
 /// Strings have no place among safetensors arrays; put them into the metadata.
 REGARD_API void WriteSafetensors(const std::string& path, const std::vector<OutputArray>& arrays,
                                  const std::map<std::string, std::string>& metadata = {});
+/// The same for tensors by name; the inverse of ReadTensors.
+REGARD_API void WriteTensors(const std::string& path, const std::map<std::string, Tensor>& tensors,
+                             const std::map<std::string, std::string>& metadata = {});
 /// By the ending of `path`: .npz, .safetensors, or .npy for a single array. Error for other endings.
 REGARD_API void Write(const std::string& path, const std::vector<OutputArray>& arrays);
 

@@ -119,6 +119,15 @@ StringArray File::ReadStrings(std::string_view name) const {
   return impl_->ReadStrings(index);
 }
 
+std::map<std::string, Tensor> ReadTensors(const File& file, std::string_view prefix) {
+  std::map<std::string, Tensor> tensors;
+  for (const ArrayInfo& array : file.arrays()) {
+    if (array.is_strings || !array.name.starts_with(prefix)) continue;
+    tensors.emplace(array.name.substr(prefix.size()), file.Read(array.name));
+  }
+  return tensors;
+}
+
 std::string ReadAll(const std::string& path) { return ReadWhole(path == "-" ? *StandardInputSource() : *OpenFileSource(path)); }
 
 }  // namespace regard::io

@@ -39,6 +39,13 @@ void WriteNpy(const std::string& path, const TensorView& tensor) {
   file.Commit();
 }
 
+void WriteTensors(const std::string& path, const std::map<std::string, Tensor>& tensors,
+                  const std::map<std::string, std::string>& metadata) {
+  std::vector<OutputArray> arrays;
+  for (const auto& [name, tensor] : tensors) arrays.push_back({.name = name, .tensor = tensor});
+  WriteSafetensors(path, arrays, metadata);
+}
+
 void Write(const std::string& path, const std::vector<OutputArray>& arrays) {
   if (path.ends_with(".npz")) return WriteNpz(path, arrays);
   if (path.ends_with(".safetensors")) return WriteSafetensors(path, arrays);

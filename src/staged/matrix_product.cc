@@ -52,4 +52,18 @@ void MultiplyTransposed(std::int64_t m, std::int64_t n, std::int64_t k, const fl
               static_cast<int>(a_stride), b, static_cast<int>(b_stride), 0.0f, c, static_cast<int>(c_stride));
 }
 
+void AddTransposedProduct(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, std::int64_t a_stride, const float* b,
+                          std::int64_t b_stride, float* c, std::int64_t c_stride) {
+  if (m == 0 || n == 0 || k == 0) return;
+  cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, static_cast<int>(m), static_cast<int>(n), static_cast<int>(k), 1.0f, a,
+              static_cast<int>(a_stride), b, static_cast<int>(b_stride), 1.0f, c, static_cast<int>(c_stride));
+}
+
+void AddTransposedProduct(std::int64_t m, std::int64_t n, std::int64_t k, const double* a, std::int64_t a_stride, const double* b,
+                          std::int64_t b_stride, double* c, std::int64_t c_stride) {
+  if (m == 0 || n == 0 || k == 0) return;
+  cblas_dgemm(CblasRowMajor, CblasTrans, CblasNoTrans, static_cast<int>(m), static_cast<int>(n), static_cast<int>(k), 1.0, a,
+              static_cast<int>(a_stride), b, static_cast<int>(b_stride), 1.0, c, static_cast<int>(c_stride));
+}
+
 }  // namespace regard::internal

@@ -1,4 +1,4 @@
-// The matrix products of the staged room, by CBLAS: row-major, unit stride along columns, sizes that fit its 32-bit integers.
+// The matrix products of the staged and nn rooms, by CBLAS: row-major, unit stride along columns, sizes that fit its 32-bit integers.
 //
 // How many threads a product uses is the BLAS library's own affair, whatever ExecOptions::threads says. CBLAS has no argument for it, and
 // what libraries offer besides, such as openblas_set_num_threads, holds for the whole process: a library must not change that behind the
@@ -25,6 +25,11 @@ void Multiply(std::int64_t m, std::int64_t n, std::int64_t k, const double* a, s
 /// c [m, n] = aᵀ · b [k, n], where a is [k, m]. k = 0 gives zeros.
 void MultiplyTransposed(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, std::int64_t a_stride, const float* b,
                         std::int64_t b_stride, float* c, std::int64_t c_stride);
+/// c [m, n] += aᵀ · b [k, n], where a is [k, m].
+void AddTransposedProduct(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, std::int64_t a_stride, const float* b,
+                          std::int64_t b_stride, float* c, std::int64_t c_stride);
+void AddTransposedProduct(std::int64_t m, std::int64_t n, std::int64_t k, const double* a, std::int64_t a_stride, const double* b,
+                          std::int64_t b_stride, double* c, std::int64_t c_stride);
 
 inline constexpr std::int64_t kLongestProductAxis = std::numeric_limits<int>::max();
 

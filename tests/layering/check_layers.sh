@@ -12,6 +12,7 @@ declare -A may_include=(
   [staged]="core kernels staged"
   [io]="core io"
   [attention]="core kernels reference staged attention"
+  [nn]="core staged nn"
   [summary]="core kernels reference staged attention summary"
   [diagnose]="core kernels reference staged io attention summary diagnose"
   [measure]="core kernels reference staged io attention summary measure"
