@@ -56,19 +56,34 @@ def run_regard(command, case, threads):
     return report["machine"], {row["case"]: row for row in report["rows"]}
 
 
+def checked_calls(shape, libraries, threads):
+    """name -> call, of every peer whose results are right."""
+    q, k, v = shapes.inputs(shape)
+    d_context = shapes.context_gradient(shape)
+    calls = {}
+    for library in libraries:
+        if shape.backward:
+            if not hasattr(library, "gradient_peers"):
+                continue
+            peers = library.gradient_peers(shape, q, k, v, d_context, threads)
+            error_of = lambda result: shapes.largest_gradient_error(shape, q, k, v, d_context, *result)
+        else:
+            peers = library.peers(shape, q, k, v, threads)
+            error_of = lambda result: shapes.largest_error(shape, q, k, v, result)
+        for name, call in peers.items():
+            error = error_of(call())
+            if error <= _LARGEST_ERROR:
+                calls[name] = call
+            else:
+                print(f"{shape.name}: {name} is off by {error:.2g} and left out", file=sys.stderr)
+    return calls
+
+
 def measure(shape, libraries, command, threads):
     """column -> seconds, and regard's row."""
-    with_staged = shape.q_len == 2048
+    with_staged = shape.q_len == 2048 and not shape.backward
     machine, rows = run_regard(command, shape.name + ("/staged" if with_staged else ""), threads)
-    times = {}
-    q, k, v = shapes.inputs(shape)
-    for library in libraries:
-        for name, call in library.peers(shape, q, k, v, threads).items():
-            error = shapes.largest_error(shape, q, k, v, call())
-            if not error <= _LARGEST_ERROR:
-                print(f"{shape.name}: {name} is off by {error:.2g} and left out", file=sys.stderr)
-                continue
-            times[name] = time_call(call, threads)
+    times = {name: time_call(call, threads) for name, call in checked_calls(shape, libraries, threads).items()}
     if with_staged:
         times["regard staged"] = rows[shape.name + "/staged"]["median_s"]
     return machine, rows[shape.name], times

@@ -15,6 +15,7 @@ class Shape:
     kv_len: int
     dim: int
     causal: bool
+    backward: bool = False
 
     @property
     def decode(self):
@@ -26,16 +27,17 @@ _PREFILL_HEADS = {128: 16, 512: 8, 2048: 8, 8192: 1, 16384: 1}
 
 DEFAULT_SHAPES = (
     [f"prefill/T{t}/d{d}/{m}" for t in (128, 512, 2048, 8192, 16384) for d in (64, 128) for m in ("full", "causal")]
-    + ["decode/kv8192/d128", "decode/kv32768/d128"])
+    + ["decode/kv8192/d128", "decode/kv32768/d128"]
+    + [f"backward/T{t}/d{d}/{m}" for t in (512, 2048, 8192) for d in (64, 128) for m in ("full", "causal")])
 
 
 def parse(name):
-    if match := re.fullmatch(r"prefill/T(\d+)/d(\d+)/(full|causal)", name):
-        tokens, dim = int(match[1]), int(match[2])
+    if match := re.fullmatch(r"(prefill|backward)/T(\d+)/d(\d+)/(full|causal)", name):
+        tokens, dim = int(match[2]), int(match[3])
         if tokens not in _PREFILL_HEADS:
             raise SystemExit(f"{name}: T must be one of {sorted(_PREFILL_HEADS)}")
         heads = _PREFILL_HEADS[tokens]
-        return Shape(name, heads, heads, tokens, tokens, dim, match[3] == "causal")
+        return Shape(name, heads, heads, tokens, tokens, dim, match[4] == "causal", match[1] == "backward")
     if match := re.fullmatch(r"decode/kv(\d+)/d128", name):
         return Shape(name, 32, 8, 1, int(match[1]), 128, False)
     raise SystemExit(f"{name}: not a shape; use names such as {DEFAULT_SHAPES[0]} or {DEFAULT_SHAPES[-1]}")
@@ -60,3 +62,23 @@ def largest_error(shape, q, k, v, context):
             expected = weights @ values[:visible].astype(np.float64) / weights.sum()
             worst = max(worst, np.abs(expected - context[head, row]).max())
     return worst
+
+
+def context_gradient(shape):
+    """d_context [1, heads, tokens, dim], f32, normal."""
+    return np.random.default_rng(2).standard_normal((1, shape.heads, shape.q_len, shape.dim), dtype=np.float32)
+
+
+def largest_gradient_error(shape, q, k, v, d_context, d_q, d_k, d_v):
+    """Of the gradients [heads, tokens, dim] of one head against float64, as a part of the largest number there."""
+    head = shape.heads - 1
+    q, k, v, d_context = (x[0, head].astype(np.float64) for x in (q, k, v, d_context))
+    scores = q @ k.T / np.sqrt(shape.dim)
+    if shape.causal:
+        scores[np.triu_indices(shape.q_len, 1)] = -np.inf
+    weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+    weights /= weights.sum(axis=1, keepdims=True)
+    d_weights = d_context @ v.T
+    d_scores = weights * (d_weights - (weights * d_weights).sum(axis=1, keepdims=True)) / np.sqrt(shape.dim)
+    pairs = ((d_scores @ k, d_q), (d_scores.T @ q, d_k), (weights.T @ d_context, d_v))
+    return max(np.abs(expected - found[head]).max() / np.abs(expected).max() for expected, found in pairs)

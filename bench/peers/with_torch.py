@@ -1,4 +1,4 @@
-"""PyTorch's scaled_dot_product_attention: the flash kernel, and the route that also gives weights."""
+"""PyTorch's scaled_dot_product_attention: the flash kernel and its gradients, and the route that also gives weights."""
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -25,3 +25,18 @@ def peers(shape, q, k, v, threads):
         return context[0].numpy()
 
     return {"torch flash": flash, "torch math, weights": math}
+
+
+def gradient_peers(shape, q, k, v, d_context, threads):
+    """name -> a call that returns d_q, d_k and d_v, each [heads, tokens, dim]: the backward pass alone, after one forward pass."""
+    torch.set_num_threads(threads)
+    torch.set_grad_enabled(False)
+    tq, tk, tv, gradient = (torch.from_numpy(x) for x in (q, k, v, d_context))
+    forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    context, lse = forward(tq, tk, tv, 0.0, shape.causal)
+    backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+
+    def flash():
+        return [x[0].numpy() for x in backward(gradient, tq, tk, tv, context, lse, 0.0, shape.causal)]
+
+    return {"torch flash": flash}
