@@ -20,9 +20,17 @@
 // Empty rows have gradient 0 and add nothing to others. What is not visible never influences a gradient, whatever it holds, and neither
 // does the d_context of an empty row. Gradients that a visible NaN or infinity reaches, or a row whose lse is NaN, are unspecified.
 //
-// Arithmetic is f32 with f32 sums whatever the element types (the reference path: f64), rounded once into the result's type; memory is
-// O(tokens), but for the d_bias of a bias that has q_len × kv_len numbers itself. Bits never depend on threads or on batch companions.
-// The context is used as it is given: one stored in 16 bits has its rounding in delta, and so in d_q and d_k.
+// k and v may be a part of the keys that the forward run saw, with its context and lse: such parts have their own d_k and d_v, and d_q is
+// the sum of theirs, as in ring attention.
+//
+// Arithmetic is f32 with f32 sums whatever the element types (the reference path: f64; d_bias, d_alibi_slopes and d_sinks are summed in
+// f64), rounded once into the result's type. Bits never depend on threads or on batch companions. The context is used as it is given: one
+// stored in 16 bits has its rounding in delta, and so in d_q and d_k.
+//
+// Cost: 10 · head_dim flop for each visible pair where the forward pass has 4, and about 2.5 times its time; d_bias and d_alibi_slopes
+// together or alone half as much again. Memory is O(tokens): 32 bytes a query; for each thread 2 MB and 4 · (head_dim + v_dim) bytes a key;
+// those once more for each kv head where a sequence has so few of them that its heads are shared between tasks; copies of q unless it is
+// f32 with unit stride along dim. No weights are stored. A bias with q_len × kv_len numbers itself has a d_bias of that size, too.
 #pragma once
 
 #include <cstddef>

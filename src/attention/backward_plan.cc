@@ -5,6 +5,7 @@
 #include "attention/plan_checks.h"
 #include "core/bind.h"
 #include "core/bind_backward.h"
+#include "core/copy.h"
 #include "core/parallel_for.h"
 #include "reference/backward.h"
 #include "regard/backward.h"
@@ -21,6 +22,17 @@ struct BackwardPlan::Impl {
   const internal::KernelTable* kernels = nullptr;
   std::size_t workspace_bytes = 0;
 };
+
+namespace {
+
+void FillWithZeros(const MutableTensorView& view) {
+  constexpr float kZero = 0;
+  Dims strides;
+  for (int axis = 0; axis < view.rank(); ++axis) strides.push_back(0);
+  if (view) internal::CopyElements(View(&kZero, view.shape(), strides), view);
+}
+
+}  // namespace
 
 BackwardPlan::BackwardPlan(const PlanShape& shape, const AttentionParams& params, const ExecOptions& exec) {
   internal::CheckPlan(shape, params, exec).ThrowIfFailed();
@@ -62,6 +74,13 @@ Status BackwardPlan::Run(const BackwardInputs& inputs, const BackwardOutputs& ou
   if (Status status = internal::BindBackward(plan.shape, plan.params, plan.scale, inputs, outputs, &problem, &gradients);
       !status.ok())
     return status;
+  if (problem.batch == 0 || problem.q_len == 0 || problem.kv_len == 0) {  // no pair: of however many sequences and heads
+    for (const MutableTensorView& view :
+         {outputs.d_q, outputs.d_k, outputs.d_v, outputs.d_bias, outputs.d_alibi_slopes, outputs.d_sinks}) {
+      FillWithZeros(view);
+    }
+    return {};
+  }
   switch (plan.exec.path) {
     case Path::kFused:
       internal::RunFusedBackward(problem, gradients, *plan.kernels, plan.exec, plan.threads, workspace.data());

@@ -66,7 +66,7 @@ struct Layout {
     const std::int64_t heads = SaturatingProduct(s.batch, s.kv_heads);
     // Only what several tasks add to needs sums beside the results, which may be of any type. A capacity's tasks are the most.
     const bool shares = RowCut(s.q_len, s.heads / s.kv_heads, s.kv_heads).tasks > 1;
-    turns = layout.Add<std::int64_t>(heads);
+    turns = layout.Add<std::int64_t>(shares ? heads : 0);
     d_k_sums = layout.Add<float>(shares ? SaturatingProduct(heads, s.kv_len, s.head_dim) : 0);
     d_v_sums = layout.Add<float>(shares ? SaturatingProduct(heads, s.kv_len, s.v_dim) : 0);
     d_k_own = layout.Add<float>(SaturatingProduct(threads, GradientRows(s.kv_len), GradientStride(s.head_dim)));
@@ -95,7 +95,7 @@ class FusedBackwardRun {
 
   void Run() {
     const std::int64_t heads = p_.batch * p_.kv_heads;
-    std::fill_n(turns_, heads, 0);
+    if (cut_.tasks > 1) std::fill_n(turns_, heads, 0);
     const OptionGradients options(inputs_, g_, kernels_, threads_, layout_.rows, layout_.options, workspace_);
     RunControl control(exec_, heads * cut_.tasks + options.num_tasks());
     ParallelFor(threads_, heads * cut_.tasks, [&](std::int64_t n, int thread) {

@@ -20,19 +20,19 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 // A task is worth handing to a thread when it lasts some 10 µs.
 constexpr std::int64_t kCellsPerTask = 1024;
 
-// What a bias asks for besides: its elements, and whether there is one.
-struct BiasShape {
-  bool given = false;
-  std::int64_t elements = 0;
+// What the options ask for besides.
+struct OptionShape {
+  bool has_bias = false, has_cap = false, has_alibi = false;
+  std::int64_t bias_elements = 0;
 };
 
 struct Layout {
-  Layout(const PlanShape& s, const BiasShape& bias_shape, bool has_cap, int threads, ScratchLayout& layout) {
+  Layout(const PlanShape& s, const OptionShape& options, int threads, ScratchLayout& layout) {
     const std::int64_t rows = SaturatingProduct(s.heads / s.kv_heads, s.q_len), cells = SaturatingProduct(rows, s.kv_len);
     row_keys = layout.Add<RowKeys>(SaturatingProduct(s.batch, s.q_len));
     weights = layout.Add<float>(cells);
     d_scores = layout.Add<float>(cells);
-    slopes = layout.Add<float>(has_cap ? cells : 0);
+    slopes = layout.Add<float>(options.has_cap ? cells : 0);
     q = layout.Add<float>(SaturatingProduct(rows, s.head_dim));
     d_q = layout.Add<float>(SaturatingProduct(rows, s.head_dim));
     d_context = layout.Add<float>(SaturatingProduct(rows, s.v_dim));
@@ -43,9 +43,9 @@ struct Layout {
     v = layout.Add<float>(SaturatingProduct(s.kv_len, s.v_dim));
     d_v = layout.Add<float>(SaturatingProduct(s.kv_len, s.v_dim));
     bad_keys = layout.Add<std::uint8_t>(s.kv_len);
-    bias = layout.Add<float>(SaturatingProduct(bias_shape.given ? threads : 0, s.kv_len));
-    d_bias = layout.Add<double>(bias_shape.elements);
-    d_slopes = layout.Add<double>(s.heads);
+    bias = layout.Add<float>(SaturatingProduct(options.has_bias ? threads : 0, s.kv_len));
+    d_bias = layout.Add<double>(options.bias_elements);
+    d_slopes = layout.Add<double>(options.has_alibi ? s.heads : 0);
   }
 
   std::size_t row_keys, weights, d_scores, slopes, q, d_q, d_context, delta, bad_rows, k, d_k, v, d_v, bad_keys, bias, d_bias,
@@ -80,7 +80,7 @@ class StagedBackwardRun {
     d_slopes_ = reinterpret_cast<double*>(workspace + layout.d_slopes);
     ComputeRowKeys(p_, row_keys_);
     if (g_.d_bias.data != nullptr) std::fill_n(d_bias_, BiasElements(), 0.0);
-    std::fill_n(d_slopes_, p_.heads, 0.0);
+    if (g_.d_alibi_slopes.data != nullptr) std::fill_n(d_slopes_, p_.heads, 0.0);
   }
 
   // All queries of the heads that read kv_head of sequence b.
@@ -116,9 +116,9 @@ class StagedBackwardRun {
     }
     for (std::int64_t h = 0; h < p_.heads; ++h) {
       const auto store = [h](const MutableView4& view, double value) {
-        if (view.data != nullptr) StoreDouble(view.data, view.dtype, view.Offset(0, h, 0, 0), value);
+        StoreDouble(view.data, view.dtype, view.Offset(0, h, 0, 0), value);
       };
-      store(g_.d_alibi_slopes, d_slopes_[h]);
+      if (g_.d_alibi_slopes.data != nullptr) store(g_.d_alibi_slopes, d_slopes_[h]);
       if (g_.d_sinks.data != nullptr) store(g_.d_sinks, SinkGradient(p_, g_, h, LoadPerHead(p_.sinks, h, -kInfinity)));
     }
   }
@@ -251,20 +251,21 @@ std::size_t StagedBackwardWorkspaceBytes(const PlanShape& s, const AttentionPara
   const std::int64_t longest = std::max({s.kv_len, s.head_dim, s.v_dim, s.q_len, group_size});
   if (longest > kLongestProductAxis || s.q_len * group_size > kLongestProductAxis)
     return std::numeric_limits<std::int64_t>::max();
-  BiasShape bias{static_cast<bool>(params.bias), params.bias ? 1 : 0};
+  OptionShape options{static_cast<bool>(params.bias), params.soft_cap > 0, static_cast<bool>(params.alibi_slopes),
+                      params.bias ? 1 : 0};
   const std::int64_t full[4] = {s.batch, s.heads, s.q_len, s.kv_len};
   for (int axis = 0; axis < params.bias.rank() && axis < 4; ++axis) {
-    if (params.bias.dim(-1 - axis) != 1) bias.elements = SaturatingProduct(bias.elements, full[3 - axis]);
+    if (params.bias.dim(-1 - axis) != 1) options.bias_elements = SaturatingProduct(options.bias_elements, full[3 - axis]);
   }
   ScratchLayout layout;
-  const Layout sizes(s, bias, params.soft_cap > 0, threads, layout);
+  const Layout sizes(s, options, threads, layout);
   return layout.too_large() ? std::numeric_limits<std::size_t>::max() : layout.total();
 }
 
 void RunStagedBackward(const Problem& p, const Gradients& g, const ExecOptions& exec, int threads,
                        std::byte* workspace) noexcept {
-  BiasShape bias{p.bias.data != nullptr, 0};
-  if (g.d_bias.data != nullptr) bias.elements = g.d_bias_dim[0] * g.d_bias_dim[1] * g.d_bias_dim[2] * g.d_bias_dim[3];
+  OptionShape options{p.bias.data != nullptr, p.soft_cap > 0, p.alibi_slopes.data != nullptr, 0};
+  if (g.d_bias.data != nullptr) options.bias_elements = g.d_bias_dim[0] * g.d_bias_dim[1] * g.d_bias_dim[2] * g.d_bias_dim[3];
   ScratchLayout scratch;
   const Layout layout({.batch = p.batch,
                        .heads = p.heads,
@@ -273,7 +274,7 @@ void RunStagedBackward(const Problem& p, const Gradients& g, const ExecOptions& 
                        .kv_len = p.kv_len,
                        .head_dim = p.head_dim,
                        .v_dim = p.v_dim},
-                      bias, p.soft_cap > 0, threads, scratch);
+                      options, threads, scratch);
   RunControl control(exec, p.batch * p.kv_heads);
   StagedBackwardRun run(p, g, threads, layout, workspace);
   for (std::int64_t b = 0; b < p.batch; ++b) {
