@@ -15,13 +15,13 @@ namespace regard::internal::HWY_NAMESPACE {
 /// Rows [first, end) times the numbers that kKeyTile keys have for them, NC vectors of columns: out[j] += Σ_r numbers[j][r] · rows[r]. Each
 /// sum starts from 0 and is added to out at its end: a long sum then has as many steps as there are blocks of queries.
 template <int NC>
-HWY_INLINE void GatherColumns(const float* HWY_RESTRICT numbers, const float* HWY_RESTRICT rows, std::int64_t stride, int first,
-                              int end, float* HWY_RESTRICT out) {
+HWY_INLINE void GatherColumns(const float* HWY_RESTRICT numbers, const float* HWY_RESTRICT rows, int first, int end,
+                              std::int64_t stride, float* HWY_RESTRICT out) {
   const DF d;
   VF sum[kKeyTile][NC];
   REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) { REGARD_UNROLL for (int c = 0; c < NC; ++c) sum[j][c] = hn::Zero(d); }
-  rows += first * stride;
-  for (int r = first; r < end; ++r, rows += stride) {
+  rows += first * kGroup;
+  for (int r = first; r < end; ++r, rows += kGroup) {
     VF x[NC];
     REGARD_UNROLL for (int c = 0; c < NC; ++c) x[c] = hn::Load(d, rows + c * kLanes);
     REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) {
@@ -45,7 +45,7 @@ HWY_NOINLINE void GatherTiles(const KeyBlock& keys, const float* numbers, const 
     const Segment& segment = keys.segments[s];
     const int first = segment.first * kLanes, end = std::min((segment.last + 1) * kLanes, num_rows);
     for (int key = segment.key_begin; key < segment.key_end; key += kKeyTile) {
-      GatherColumns<NC>(numbers + key * kQueryRows, rows, stride, first, end, out + key * stride);
+      GatherColumns<NC>(numbers + key * kQueryRows, rows, first, end, stride, out + key * stride);
     }
   }
 }
@@ -64,17 +64,22 @@ HWY_NOINLINE inline void GatherLooseRow(const KeyBlock& keys, const float* numbe
   }
 }
 
-/// rows [kQueryRows, GradientStride(dim)]; out: the row of the block's first key, [≥ n rounded up to kKeyTile, GradientStride(dim)].
+/// rows [groups, kQueryRows, kGroup]; out: the row of the block's first key, [≥ n rounded up to kKeyTile, GradientStride(dim)].
 HWY_INLINE void GatherForKeys(const KeyBlock& keys, const float* numbers, const float* rows, int num_rows, std::int64_t dim,
                               float* out) {
   const std::int64_t stride = GradientStride(dim);
   const std::int64_t columns = (dim + kLanes - 1) / kLanes * kLanes;
-  std::int64_t c = 0;
-  for (; c + kGatherVectors * kLanes <= columns; c += kGatherVectors * kLanes) {
-    GatherTiles<kGatherVectors>(keys, numbers, rows + c, num_rows, stride, out + c);
+  for (std::int64_t first = 0; first < columns; first += kGroup) {
+    const float* const group = rows + first * kQueryRows;
+    const std::int64_t count = std::min<std::int64_t>(kGroup, columns - first);
+    if (count == kGroup) {
+      GatherTiles<kGatherVectors>(keys, numbers, group, num_rows, stride, out + first);
+      continue;
+    }
+    std::int64_t c = 0;
+    for (; c + 2 * kLanes <= count; c += 2 * kLanes) GatherTiles<2>(keys, numbers, group + c, num_rows, stride, out + first + c);
+    if (c < count) GatherTiles<1>(keys, numbers, group + c, num_rows, stride, out + first + c);
   }
-  for (; c + 2 * kLanes <= columns; c += 2 * kLanes) GatherTiles<2>(keys, numbers, rows + c, num_rows, stride, out + c);
-  for (; c < columns; c += kLanes) GatherTiles<1>(keys, numbers, rows + c, num_rows, stride, out + c);
 }
 
 }  // namespace regard::internal::HWY_NAMESPACE
