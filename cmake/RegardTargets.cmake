@@ -35,7 +35,7 @@ endfunction()
 # minutes to compile. The checks that look at each pointer are left to the address sanitizer there.
 function(regard_kernel_sanitizers target)
   if(REGARD_SANITIZE MATCHES "undefined")
-    target_compile_options(${target} PRIVATE -O1 -fno-sanitize=null,alignment,object-size,pointer-overflow,vptr)
+    target_compile_options(${target} PRIVATE -fno-sanitize=null,alignment,object-size,pointer-overflow,vptr)
   endif()
 endfunction()
 
