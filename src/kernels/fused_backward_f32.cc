@@ -17,7 +17,8 @@
 //            on the multiply pipes.
 // Requires   plan-validated sizes, dims >= 1, no aliasing. noexcept, no allocation; scratch by BackwardScratchBytes.
 // Dispatch   exported once below; tile sizes per target in tile_config-inl.h.
-// See        tests/properties/gradient_equivalence_test.cc, `regard bench` rows backward.
+// See        fused_backward_f32_test.cc, tests/properties/gradient_equivalence_test.cc, `regard bench` rows backward; alternatives tried:
+//            docs/numerics.md, "Gradients".
 #include <algorithm>
 #include <utility>
 

@@ -7,7 +7,7 @@
 // Cost       per block 2 · kQueryRows · kKeyBlock · (head_dim + v_dim) flop and one exp2 a pair.
 // Requires   plan-validated sizes, dims >= 1. noexcept if the visitor is, no allocation.
 // Dispatch   exported once below.
-// See        tests/properties/gradient_equivalence_test.cc.
+// See        fused_backward_f32_test.cc, tests/properties/gradient_equivalence_test.cc.
 #include <algorithm>
 
 #include "kernels/targets.h"
