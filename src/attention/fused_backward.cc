@@ -30,7 +30,9 @@ struct RowCut {
   std::int64_t calls;           // per kv head
   std::int64_t tasks;           // per kv head
 
-  RowCut(std::int64_t q_len, std::int64_t group_size, std::int64_t kv_heads) {
+  bool in_runs;  // whether the calls of a task follow each other
+
+  RowCut(std::int64_t q_len, std::int64_t group_size, std::int64_t kv_heads, bool local) : in_runs(local) {
     const bool mixes_heads = q_len < kMinRowsOfOneHead;
     rows_per_unit = mixes_heads ? q_len * group_size : q_len;
     calls_per_unit = CeilDiv(rows_per_unit, kGradientRows);
@@ -38,12 +40,24 @@ struct RowCut {
     tasks = std::clamp<std::int64_t>(calls / 2, 1, CeilDiv(kTasksPerSequence, kv_heads));
   }
 
-  // The n-th call of a task, or −1 behind the last. Calls are dealt to and fro: with causal attention, where later queries see more keys, all
-  // tasks then come to about the same work.
+  // Where queries see keys near them only, calls that follow each other share their keys, and a task has few to clear and to hand in.
+  static bool IsLocal(const Problem& p) { return p.window_left.has_value() || p.q_segments.data != nullptr; }
+
+  // The n-th call of a task, or −1 behind the last. Unless in runs, calls are dealt to and fro: with causal attention, where later queries see
+  // more keys, all tasks then come to about the same work.
   std::int64_t Call(std::int64_t task, std::int64_t n) const {
+    if (in_runs) {
+      const std::int64_t call = task * calls / tasks + n;
+      return call < (task + 1) * calls / tasks ? call : -1;
+    }
     const std::int64_t call = n * tasks + (n % 2 == 0 ? task : tasks - 1 - task);
     return call < calls ? call : -1;
   }
+};
+
+// Keys [begin, end) that some row of a task may see; all of them where a task has its head to itself.
+struct TaskKeys {
+  std::int64_t begin, end;
 };
 
 // Where everything lies in the workspace; see ScratchLayout.
@@ -65,7 +79,7 @@ struct Layout {
         options(s, given.has_bias, given.has_alibi, kernels, threads, layout) {
     const std::int64_t heads = SaturatingProduct(s.batch, s.kv_heads);
     // Only what several tasks add to needs sums beside the results, which may be of any type. A capacity's tasks are the most.
-    const bool shares = RowCut(s.q_len, s.heads / s.kv_heads, s.kv_heads).tasks > 1;
+    const bool shares = RowCut(s.q_len, s.heads / s.kv_heads, s.kv_heads, false).tasks > 1;
     turns = layout.Add<std::int64_t>(shares ? heads : 0);
     d_k_sums = layout.Add<float>(shares ? SaturatingProduct(heads, s.kv_len, s.head_dim) : 0);
     d_v_sums = layout.Add<float>(shares ? SaturatingProduct(heads, s.kv_len, s.v_dim) : 0);
@@ -90,7 +104,7 @@ class FusedBackwardRun {
         threads_(threads),
         layout_(layout),
         workspace_(workspace),
-        cut_(p_.q_len, p_.group_size, p_.kv_heads),
+        cut_(p_.q_len, p_.group_size, p_.kv_heads, RowCut::IsLocal(p_)),
         turns_(At<std::int64_t>(layout.turns)) {}
 
   void Run() {
@@ -100,8 +114,9 @@ class FusedBackwardRun {
     RunControl control(exec_, heads * cut_.tasks + options.num_tasks());
     ParallelFor(threads_, heads * cut_.tasks, [&](std::int64_t n, int thread) {
       const std::int64_t b = n / cut_.tasks / p_.kv_heads, kv_head = n / cut_.tasks % p_.kv_heads, task = n % cut_.tasks;
-      if (!control.ShouldStop()) AddUp(b, kv_head, task, thread);
-      HandIn(b, kv_head, task, thread, control);
+      const TaskKeys keys = KeysOf(b, task);
+      if (!control.ShouldStop()) AddUp(b, kv_head, task, keys, thread);
+      HandIn(b, kv_head, task, keys, thread, control);
       control.TaskDone();
     });
     options.Run(control);
@@ -118,14 +133,38 @@ class FusedBackwardRun {
   }
   float* OwnV(int thread) const { return At<float>(layout_.d_v_own, thread, GradientRows(p_.kv_len) * GradientStride(p_.v_dim)); }
 
-  // All calls of a task: d_q of its rows, and what the keys get of them.
-  void AddUp(std::int64_t b, std::int64_t kv_head, std::int64_t task, int thread) const {
-    std::fill_n(OwnK(thread), GradientRows(p_.kv_len) * GradientStride(p_.head_dim), 0.0f);
-    std::fill_n(OwnV(thread), GradientRows(p_.kv_len) * GradientStride(p_.v_dim), 0.0f);
+  // Which rows of a kv head's group a call has, counted head by head.
+  std::int64_t FirstRow(std::int64_t call) const {
+    return call / cut_.calls_per_unit * cut_.rows_per_unit + call % cut_.calls_per_unit * kGradientRows;
+  }
+  std::int64_t NumRows(std::int64_t call) const {
+    return std::min(kGradientRows, cut_.rows_per_unit - call % cut_.calls_per_unit * kGradientRows);
+  }
+
+  TaskKeys KeysOf(std::int64_t b, std::int64_t task) const {
+    if (cut_.tasks == 1) return {0, p_.kv_len};
+    TaskKeys keys{p_.kv_len, 0};
     for (std::int64_t n = 0; cut_.Call(task, n) >= 0; ++n) {
-      const std::int64_t unit = cut_.Call(task, n) / cut_.calls_per_unit,
-                         first = cut_.Call(task, n) % cut_.calls_per_unit * kGradientRows;
-      CallKernel(b, kv_head, unit * cut_.rows_per_unit + first, std::min(kGradientRows, cut_.rows_per_unit - first), thread);
+      const std::int64_t first = FirstRow(cut_.Call(task, n)), end = first + NumRows(cut_.Call(task, n));
+      for (std::int64_t row = first; row < end; ++row) {
+        const RowKeys& of_row = inputs_.Keys(b, row % p_.q_len);
+        if (of_row.begin == of_row.end) continue;
+        keys.begin = std::min(keys.begin, of_row.begin);
+        keys.end = std::max(keys.end, of_row.end);
+      }
+    }
+    return keys.begin < keys.end ? keys : TaskKeys{0, 0};
+  }
+
+  // All calls of a task: d_q of its rows, and what the keys get of them.
+  void AddUp(std::int64_t b, std::int64_t kv_head, std::int64_t task, const TaskKeys& keys, int thread) const {
+    // The kernel adds to whole tiles of keys.
+    const std::int64_t begin = keys.begin / 4 * 4, end = GradientRows(keys.end);
+    const std::int64_t k_stride = GradientStride(p_.head_dim), v_stride = GradientStride(p_.v_dim);
+    std::fill(OwnK(thread) + begin * k_stride, OwnK(thread) + end * k_stride, 0.0f);
+    std::fill(OwnV(thread) + begin * v_stride, OwnV(thread) + end * v_stride, 0.0f);
+    for (std::int64_t n = 0; cut_.Call(task, n) >= 0; ++n) {
+      CallKernel(b, kv_head, FirstRow(cut_.Call(task, n)), NumRows(cut_.Call(task, n)), thread);
     }
   }
 
@@ -145,15 +184,17 @@ class FusedBackwardRun {
 
   // Adds what a task has added up to what earlier tasks of its head have. Earlier tasks were handed out before, so that none waits for one
   // that has not begun.
-  void HandIn(std::int64_t b, std::int64_t kv_head, std::int64_t task, int thread, const RunControl& control) {
+  void HandIn(std::int64_t b, std::int64_t kv_head, std::int64_t task, const TaskKeys& keys, int thread,
+              const RunControl& control) {
     const std::int64_t head = b * p_.kv_heads + kv_head;
     if (cut_.tasks > 1) {
       std::unique_lock lock(mutex_);
       turn_passed_.wait(lock, [&] { return turns_[head] == task; });
     }
     if (!control.ShouldStop()) {
-      AddTo(g_.d_k, At<float>(layout_.d_k_sums) + head * p_.kv_len * p_.head_dim, OwnK(thread), b, kv_head, task, p_.head_dim);
-      AddTo(g_.d_v, At<float>(layout_.d_v_sums) + head * p_.kv_len * p_.v_dim, OwnV(thread), b, kv_head, task, p_.v_dim);
+      AddTo(g_.d_k, At<float>(layout_.d_k_sums) + head * p_.kv_len * p_.head_dim, OwnK(thread), b, kv_head, task, keys,
+            p_.head_dim);
+      AddTo(g_.d_v, At<float>(layout_.d_v_sums) + head * p_.kv_len * p_.v_dim, OwnV(thread), b, kv_head, task, keys, p_.v_dim);
     }
     if (cut_.tasks > 1) {
       std::lock_guard lock(mutex_);
@@ -162,25 +203,36 @@ class FusedBackwardRun {
     }
   }
 
-  // own [kv_len, GradientStride(dim)] into the result, over sums [kv_len, dim] unless the result can hold them.
+  // own [kv_len, GradientStride(dim)], of which only what lies in `keys` counts, into the result, over sums [kv_len, dim] unless the result can
+  // hold them. The first task writes every row.
   void AddTo(const MutableView4& result, float* sums, const float* own, std::int64_t b, std::int64_t kv_head, std::int64_t task,
-             std::int64_t dim) const {
+             const TaskKeys& keys, std::int64_t dim) const {
     if (result.data == nullptr) return;
     const bool in_place = IsFloatResult(result, dim);
-    for (std::int64_t j = 0; j < p_.kv_len; ++j, own += GradientStride(dim)) {
-      const std::int64_t offset = result.Offset(b, kv_head, j, 0);
-      if (cut_.tasks == 1 && !in_place) {
-        StoreGradientRow(result, offset, own, dim);
-        continue;
-      }
-      float* const sum = in_place ? static_cast<float*>(result.data) + offset : sums + j * dim;
-      if (task == 0) {
-        std::copy_n(own, dim, sum);
-      } else {
-        for (std::int64_t d = 0; d < dim; ++d) sum[d] += own[d];
-      }
-      if (task == cut_.tasks - 1 && !in_place) StoreGradientRow(result, offset, sum, dim);
+    const auto sum_of = [&](std::int64_t j) {
+      return in_place ? static_cast<float*>(result.data) + result.Offset(b, kv_head, j, 0) : sums + j * dim;
+    };
+    const auto own_of = [&](std::int64_t j) { return own + j * GradientStride(dim); };
+    if (cut_.tasks == 1 && !in_place) {  // there are no sums
+      for (std::int64_t j = 0; j < p_.kv_len; ++j) StoreGradientRow(result, result.Offset(b, kv_head, j, 0), own_of(j), dim);
+      return;
     }
+    if (task == 0) {
+      for (std::int64_t j = 0; j < p_.kv_len; ++j) {
+        if (j < keys.begin || j >= keys.end) {
+          std::fill_n(sum_of(j), dim, 0.0f);
+        } else {
+          std::copy_n(own_of(j), dim, sum_of(j));
+        }
+      }
+    } else {
+      for (std::int64_t j = keys.begin; j < keys.end; ++j) {
+        float* const sum = sum_of(j);
+        for (std::int64_t d = 0; d < dim; ++d) sum[d] += own_of(j)[d];
+      }
+    }
+    if (task != cut_.tasks - 1 || in_place) return;
+    for (std::int64_t j = 0; j < p_.kv_len; ++j) StoreGradientRow(result, result.Offset(b, kv_head, j, 0), sum_of(j), dim);
   }
 
   const Problem& p_;

@@ -270,7 +270,7 @@ TEST_P(GradientDeterminism, BitsDoNotDependOnBatchCompanions) {
 }
 
 // Long enough for several tasks a head, for blocks of queries that share keys, and for sums beside results that are not f32.
-TEST(LongGradients, FollowTheDefinitionWhateverTheThreads) {
+void CheckLongGradients(const AttentionParams& params) {
   TestProblem p;
   p.batch = 1, p.heads = 2, p.kv_heads = 1, p.q_len = 530, p.kv_len = 2055, p.head_dim = 40, p.v_dim = 33;
   Random random(7);
@@ -285,7 +285,7 @@ TEST(LongGradients, FollowTheDefinitionWhateverTheThreads) {
   p.q = make({1, 2, p.q_len, p.head_dim}, 0.2);
   p.k = make({1, 1, p.kv_len, p.head_dim}, -0.1);
   p.v = make({1, 1, p.kv_len, p.v_dim}, 0.4);
-  p.params.causal = true;
+  p.params = params;
   p.params.q_offset = p.kv_len - p.q_len;
   const GradientCase c(7, p, false);
   const GradientResult reference = RunBackward(ReferencePath(), p, c, {.threads = 2});
@@ -308,6 +308,11 @@ TEST(LongGradients, FollowTheDefinitionWhateverTheThreads) {
     }
   }
 }
+
+TEST(LongGradients, CausalFollowTheDefinitionWhateverTheThreads) { CheckLongGradients({.causal = true}); }
+
+// Tasks that see different parts of the keys, and some keys that none sees.
+TEST(LongGradients, OfAWindowFollowTheDefinitionWhateverTheThreads) { CheckLongGradients({.causal = true, .window_left = 300}); }
 
 }  // namespace
 }  // namespace regard::test
