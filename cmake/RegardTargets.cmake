@@ -11,10 +11,19 @@ if(REGARD_DEVELOPER_MODE)
   target_compile_options(regard_options INTERFACE -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Werror)
   # GCC 12 sees overlapping copies in "text" + std::string, wrongly (its bug 105651).
   target_compile_options(regard_options INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
+  # Clang warns of what std::stable_sort of GCC 12's library calls itself.
+  target_compile_options(regard_options INTERFACE $<$<CXX_COMPILER_ID:Clang>:-Wno-deprecated-declarations>)
 endif()
 if(REGARD_SANITIZE)  # everything, since a program must bring the sanitizer that its libraries want
   add_compile_options(-fsanitize=${REGARD_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${REGARD_SANITIZE})
+endif()
+if(REGARD_FUZZ)  # everything tells libFuzzer where it has been
+  add_compile_options(-fsanitize=fuzzer-no-link)
+endif()
+if(REGARD_COVERAGE)
+  add_compile_options(--coverage -fprofile-update=atomic)
+  add_link_options(--coverage)
 endif()
 set(CMAKE_CXX_VISIBILITY_PRESET hidden)
 set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
@@ -34,6 +43,9 @@ endfunction()
 # regard_kernel_sanitizers(TARGET): vector code is thousands of inlined loads; under all of the undefined-behaviour checks one file takes
 # minutes to compile. The checks that look at each pointer are left to the address sanitizer there.
 function(regard_kernel_sanitizers target)
+  if(REGARD_COVERAGE)  # thousands of inlined lines, none of which can fail
+    target_compile_options(${target} PRIVATE -fno-profile-arcs -fno-test-coverage)
+  endif()
   if(REGARD_SANITIZE MATCHES "undefined")
     target_compile_options(${target} PRIVATE -fno-sanitize=null,alignment,object-size,pointer-overflow,vptr)
   endif()

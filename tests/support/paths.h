@@ -24,7 +24,7 @@ struct PathCase {
   std::string isa = {};  // fused only
   std::string Name() const { return isa.empty() ? regard::Name(path) : std::string(regard::Name(path)) + " " + isa; }
   bool has_stages() const { return path != Path::kFused; }
-  friend std::ostream& operator<<(std::ostream& out, const PathCase& path) { return out << path.Name(); }
+  friend std::ostream& operator<<(std::ostream& out, const PathCase& self) { return out << self.Name(); }
 };
 /// For INSTANTIATE_TEST_SUITE_P: "fused_AVX2".
 std::string TestName(const testing::TestParamInfo<PathCase>& path);

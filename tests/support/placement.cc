@@ -38,7 +38,8 @@ Placed PlaceInOrder(const Dims& shape, DType dtype, const std::vector<int>& orde
     offset += (shape[axis] - 1) * stored_strides[n];
     strides[axis] = -stored_strides[n];
   }
-  placed.view = MutableTensorView(first + offset * static_cast<std::int64_t>(ItemSize(dtype)), dtype, shape, strides);
+  unsigned char* const start = first == nullptr ? nullptr : first + offset * static_cast<std::int64_t>(ItemSize(dtype));
+  placed.view = MutableTensorView(start, dtype, shape, strides);
   return placed;
 }
 

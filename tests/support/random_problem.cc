@@ -18,11 +18,9 @@ constexpr std::int64_t kMaxProducts = 20000;
 
 class Maker {
  public:
-  Maker(std::uint64_t seed, const ProblemOptions& options) : random_(seed * 0x2545F4914F6CDD1Du + 1), options_(options) {
-    p_.seed = seed;
-  }
+  Maker(const Random& random, const ProblemOptions& options) : random_(random), options_(options) {}
 
-  TestProblem Make() {
+  TestProblem Make(const std::string& origin) {
     DrawShape();
     DrawOperands();
     DrawPositions();
@@ -31,7 +29,7 @@ class Maker {
     DrawHeadTensors();
     // Starting a team takes longer than most of these problems.
     p_.threads = random_.Chance(0.1) ? static_cast<int>(random_.Int(2, 3)) : 1;
-    Describe();
+    Describe(origin);
     return std::move(p_);
   }
 
@@ -232,12 +230,12 @@ class Maker {
     if (options_.soft_cap && random_.Chance(0.25)) params.soft_cap = static_cast<float>(random_.OneOf({0.5, 5.0, 30.0, 200.0}));
   }
 
-  void Describe() {
+  void Describe(const std::string& origin) {
     std::string& text = p_.description;
-    text = "REGARD_TEST_SEED=" + std::to_string(p_.seed) + ": batch " + std::to_string(p_.batch) + ", heads " +
-           std::to_string(p_.heads) + "/" + std::to_string(p_.kv_heads) + ", q " + std::to_string(p_.q_len) + "×" +
-           std::to_string(p_.head_dim) + " " + std::string(regard::Name(p_.q.dtype())) + ", k " + std::to_string(p_.kv_len) +
-           " " + std::string(regard::Name(p_.k.dtype())) + ", v ×" + std::to_string(p_.v_dim) + " " +
+    text = origin + ": batch " + std::to_string(p_.batch) + ", heads " + std::to_string(p_.heads) + "/" +
+           std::to_string(p_.kv_heads) + ", q " + std::to_string(p_.q_len) + "×" + std::to_string(p_.head_dim) + " " +
+           std::string(regard::Name(p_.q.dtype())) + ", k " + std::to_string(p_.kv_len) + " " +
+           std::string(regard::Name(p_.k.dtype())) + ", v ×" + std::to_string(p_.v_dim) + " " +
            std::string(regard::Name(p_.v.dtype())) + ", " + Name(p_.family) + " scores";
     const AttentionParams& params = p_.params;
     const std::pair<bool, const char*> parts[] = {{params.scale.has_value(), "scale"},
@@ -284,7 +282,15 @@ const char* Name(Family family) {
   return "unknown";
 }
 
-TestProblem MakeProblem(std::uint64_t seed, const ProblemOptions& options) { return Maker(seed, options).Make(); }
+TestProblem MakeProblem(std::uint64_t seed, const ProblemOptions& options) {
+  TestProblem problem = Maker(Random(seed * 0x2545F4914F6CDD1Du + 1), options).Make("REGARD_TEST_SEED=" + std::to_string(seed));
+  problem.seed = seed;
+  return problem;
+}
+
+TestProblem MakeProblem(std::span<const std::uint8_t> bytes, const ProblemOptions& options) {
+  return Maker(Random(bytes), options).Make("problem of " + std::to_string(bytes.size()) + " bytes");
+}
 
 std::vector<std::uint64_t> Seeds(std::uint64_t count) {
   if (const char* only = std::getenv("REGARD_TEST_SEED")) return {std::strtoull(only, nullptr, 10)};

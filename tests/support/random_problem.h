@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -55,6 +56,8 @@ struct TestProblem {
 };
 
 TestProblem MakeProblem(std::uint64_t seed, const ProblemOptions& options = {});
+/// The problem that any bytes stand for (random.h).
+TestProblem MakeProblem(std::span<const std::uint8_t> bytes, const ProblemOptions& options = {});
 
 /// Seeds 1…count, or only the one in the environment variable REGARD_TEST_SEED.
 std::vector<std::uint64_t> Seeds(std::uint64_t count);
