@@ -24,6 +24,9 @@ constexpr double kFillThreshold = -9000;
 
 constexpr double kNearlyAll = 0.9;
 
+// f32: products and weights below it lose digits, or all of them where a machine takes them for 0.
+constexpr double kSmallestNormal = 0x1p-126;
+
 // Whether neither one key nor the sink has nearly all of the weight.
 bool IsShared(const RowState& s) {
   if (s.num_visible < 2 || s.weights.empty()) return false;
@@ -88,6 +91,7 @@ void Fit::Add(const Fit& other) {
   room = std::min(room, other.room);
   lost_row = lost_row || other.lost_row;
   largest = std::max(largest, other.largest);
+  worst_as_stored = std::max(worst_as_stored, other.worst_as_stored);
   cells += other.cells;
   finite_cells += other.finite_cells;
 }
@@ -327,6 +331,10 @@ void AddCell(const ObservedStage& o, RowId row, std::int64_t column, double want
     fit->worst[p] = std::max(fit->worst[p], ratio);
     if (std::isfinite(ratio)) fit->squares[p] += ratio * ratio;
   }
+  const StorageRoundoff of_file = RoundoffOf(o.view.dtype);
+  const double bound_as_stored =
+      bounds[static_cast<int>(Precision::kF32)] + of_file.relative * std::fabs(want) + of_file.absolute;
+  fit->worst_as_stored = std::max(fit->worst_as_stored, difference == 0 ? 0 : difference / bound_as_stored);
   fit->finite_cells += std::isfinite(want) && std::isfinite(got);
   if (std::isfinite(difference)) fit->absolute_squares += difference * difference;
   if (difference > fit->largest || fit->cells == 0) {
@@ -416,7 +424,7 @@ void Case::CompareRow(const Variant& variant, const RowState& s, RowId row, cons
         case Stage::kScores:
         case Stage::kCapped:
         case Stage::kMaskedScores:
-          bounds[p] = roundoff.score[p] + 4 * u * std::fabs(want);
+          bounds[p] = roundoff.score[p] + 4 * u * std::fabs(want) + static_cast<double>(operands.head_dim) * kSmallestNormal;
           break;
         case Stage::kWeights:
           bounds[p] = std::min(std::fabs(want) * roundoff.weight[p], 1 + std::fabs(want)) + u * 1e-4;
@@ -425,7 +433,8 @@ void Case::CompareRow(const Variant& variant, const RowState& s, RowId row, cons
           bounds[p] = roundoff.lse[p] + 4 * u * std::fabs(want);
           break;
         default:
-          bounds[p] = std::min(s.magnitude[n] * roundoff.weight[p], std::fabs(want) + largest_value_[n]);
+          bounds[p] = std::min(s.magnitude[n] * roundoff.weight[p], std::fabs(want) + largest_value_[n]) +
+                      static_cast<double>(s.num_visible) * kSmallestNormal * (1 + largest_value_[n]);
           break;
       }
     }

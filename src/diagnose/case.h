@@ -37,6 +37,7 @@ struct Fit {
   double squares[kNumPrecisions] = {};  // Σ (difference / bound)²
   double absolute_squares = 0;          // Σ difference², finite ones
   double largest = 0;                   // largest difference
+  double worst_as_stored = 0;           // as worst of kF32, but for the roundoff of the type that the file has, not of its grid
   std::int64_t cells = 0, finite_cells = 0;
   /// Least bound of bf16 over bound of f32: how much coarser low precision would have to show.
   double room = 1e300;

@@ -55,9 +55,11 @@ const char* RoundingName(const Case& c) {
   return nullptr;
 }
 
-// The element type whose values a wider file holds, if any: that is rounding too, of storage.
+// The element type whose values a wider file holds, if any: that is rounding too, of storage. Values that are right in full say nothing:
+// the lse of rows that see no key is their sink, whatever type the sinks have.
 const char* StoredNarrower(const Case& c) {
   for (const ObservedStage& o : c.observed()) {
+    if (c.UneditedOf(o.stage).worst_as_stored <= 1) continue;
     if (o.grid != o.view.dtype && o.grid != DType::kF32) return o.grid == DType::kF16 ? "f16" : "bf16";
   }
   return nullptr;

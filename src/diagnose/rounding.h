@@ -12,6 +12,7 @@
 //     scores         δ(u)                      lse      δ(u) + c·u·(4 + 2√n)
 //     weights        w·ρ(u)                    context  Σ|w·v|·ρ(u), and never more than |context| + max|v|
 //
+// plus the smallest normal number of f32, 2^−126, for each product of a sum, times 1 + max|v| in the context: below it digits are lost.
 // A result within these bounds for f32 and the storage type is a match. Low precision is told from a mistake by the same bounds with that
 // precision's u, and by their use: true rounding fills a small part of them, in the root mean square (kTypicalUse).
 #pragma once

@@ -318,7 +318,6 @@ std::vector<Candidate> SearchSingles(const Case& c, const Proposals& proposals, 
   const Prober prober(c, closeness);
   std::vector<Candidate> found;
   if (closeness == Closeness::kLoose && prober.precision() == 0) return found;
-  std::mutex mutex;
   std::vector<char> fits(proposals.hypotheses.size(), 0);
   ParallelFor(c.threads(), static_cast<std::int64_t>(fits.size()), [&](std::int64_t n, int) {
     if (c.stopped()) return;

@@ -155,7 +155,7 @@ void AddressMismatch(const Case& c, Proposals& p) {
     for (const auto& [written, read] : strides) {
       p.AddWithSlots(
           slot::kOperands,
-          [&c, block, written = written, read = read, len](Variant& v) {
+          [&c, block, written, read, len](Variant& v) {
             v.operands = GatherOperands(c, {}, BlocksApart(From::kK, block, written, read, len),
                                         BlocksApart(From::kV, block, written, read, len));
           },
@@ -183,7 +183,7 @@ void CausalShortcut(const Case& c, Proposals& p) {
   for (const auto& [name, offset] : rules) {
     if (offset == 0 && x.kv_len == x.q_len && name == rules[1].first) continue;  // the same rule
     p.AddWithSlots(slot::kMask | slot::kCausal,
-                   [offset = offset](Variant& v) {
+                   [offset](Variant& v) {
                      v.rules.mask = Rules::Mask::kIgnored;
                      v.rules.causal = true, v.rules.absolute_offset = offset;
                    },

@@ -8,38 +8,32 @@
 namespace regard::internal {
 namespace {
 
+// The weights times other rows than those of v: row(s, j) is what key j contributes, [v_dim].
+template <typename Row>
+void MultiplyByRows(RowState& s, const Row& row) {
+  s.context.assign(static_cast<std::size_t>(s.variant->operands->v_dim), 0);
+  s.magnitude = s.context;
+  for (std::size_t j = 0; j < s.weights.size(); ++j) {
+    if (s.weights[j] == 0) continue;
+    const double* const x = row(s, static_cast<std::int64_t>(j));
+    for (std::size_t d = 0; d < s.context.size(); ++d)
+      s.context[d] += s.weights[j] * x[d], s.magnitude[d] += std::fabs(s.weights[j] * x[d]);
+  }
+}
+
+const double* KeyRow(const RowState& s, std::int64_t j) {
+  const Operands& o = *s.variant->operands;
+  return o.K(s.id.b, o.k_head[static_cast<std::size_t>(s.id.h)], j);
+}
+
+const double* QueryRow(const RowState& s, std::int64_t j) { return s.variant->operands->Q(s.id.b, s.id.h, j); }
+
 void KeysForValues(const Case& c, Proposals& p) {
   if (c.problem().head_dim != c.problem().v_dim) return;
-  p.AddWithSlots(slot::kValues,
-                 [](Variant& v) {
-                   v.product = [](RowState& s) {
-                     const Operands& o = *s.variant->operands;
-                     s.context.assign(static_cast<std::size_t>(o.v_dim), 0);
-                     s.magnitude = s.context;
-                     const double* k = o.K(s.id.b, o.k_head[static_cast<std::size_t>(s.id.h)], 0);
-                     for (std::size_t j = 0; j < s.weights.size(); ++j, k += o.head_dim) {
-                       if (s.weights[j] == 0) continue;
-                       for (std::size_t d = 0; d < s.context.size(); ++d)
-                         s.context[d] += s.weights[j] * k[d], s.magnitude[d] += std::fabs(s.weights[j] * k[d]);
-                     }
-                   };
-                 },
+  p.AddWithSlots(slot::kValues, [](Variant& v) { v.product = [](RowState& s) { MultiplyByRows(s, KeyRow); }; },
                  {{"values", 0, "k"}});
   if (c.problem().q_len != c.problem().kv_len) return;
-  p.AddWithSlots(slot::kValues,
-                 [](Variant& v) {
-                   v.product = [](RowState& s) {
-                     const Operands& o = *s.variant->operands;
-                     s.context.assign(static_cast<std::size_t>(o.v_dim), 0);
-                     s.magnitude = s.context;
-                     for (std::size_t j = 0; j < s.weights.size(); ++j) {
-                       if (s.weights[j] == 0) continue;
-                       const double* q = o.Q(s.id.b, s.id.h, static_cast<std::int64_t>(j));
-                       for (std::size_t d = 0; d < s.context.size(); ++d)
-                         s.context[d] += s.weights[j] * q[d], s.magnitude[d] += std::fabs(s.weights[j] * q[d]);
-                     }
-                   };
-                 },
+  p.AddWithSlots(slot::kValues, [](Variant& v) { v.product = [](RowState& s) { MultiplyByRows(s, QueryRow); }; },
                  {{"values", 0, "q"}});
 }
 

@@ -42,7 +42,7 @@ void AddRuleEdit(Proposals& p, Slots slots, const std::function<void(Variant&)>&
     std::vector<ExplanationParam> with = params;
     with.push_back({"rows_without_keys", 0, name});
     p.AddWithSlots(
-        slots | slot::kEmpty, [edit, fate = fate](Variant& v) { edit(v), v.empty_row = fate; }, with, complexity + 1);
+        slots | slot::kEmpty, [edit, fate](Variant& v) { edit(v), v.empty_row = fate; }, with, complexity + 1);
   }
 }
 
@@ -70,7 +70,7 @@ void OtherAlignment(const Case& c, Proposals& p) {
     bool differs = false;
     for (std::int64_t b = 0; b < x.batch; ++b) differs = differs || x.QOffset(b) != offset;
     if (differs)
-      AddRuleEdit(p, slot::kCausal | slot::kWindow, [offset = offset](Variant& v) { v.rules.absolute_offset = offset; },
+      AddRuleEdit(p, slot::kCausal | slot::kWindow, [offset](Variant& v) { v.rules.absolute_offset = offset; },
                   {{"q_offset", Number(offset)}, {"rule", 0, name}});
   }
 }

@@ -284,7 +284,7 @@ void StaleAccumulator(const Case& c, Proposals& p) {
                                                       {"sum", Rescale::kSumStale},
                                                       {"maximum, taken per block", Rescale::kPerBlock}};
     for (const auto& [name, fault] : faults) {
-      p.Add([block, fault = fault](Variant& v) { v.softmax = BlockwiseSoftmax(block, fault); },
+      p.Add([block, fault](Variant& v) { v.softmax = BlockwiseSoftmax(block, fault); },
             {{"block", Number(block)}, {"not_carried", 0, name}}, 1);
     }
   }
