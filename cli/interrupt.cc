@@ -5,7 +5,10 @@
 
 #include <cerrno>
 #include <csignal>
+#include <string>
 #include <system_error>
+
+#include "regard/error.h"
 
 namespace regard::cli {
 namespace {
@@ -26,18 +29,23 @@ InterruptWatcher::InterruptWatcher() {
   struct sigaction ignored = {};
   sigaction(SIGINT, nullptr, &ignored);
   const bool ignore = ignored.sa_handler == SIG_IGN;  // as nohup and `&` in scripts ask for
-  thread_ = std::thread([source = source_]() mutable {
-    char byte = 0;
-    for (;;) {
-      const ssize_t count = read(pipe_ends[0], &byte, 1);
-      if (count < 0 && errno == EINTR) continue;
-      if (count == 1 && byte == kInterrupted) {
-        source.request_stop();
-        continue;
+  try {
+    thread_ = std::thread([source = source_]() mutable {
+      char byte = 0;
+      for (;;) {
+        const ssize_t count = read(pipe_ends[0], &byte, 1);
+        if (count < 0 && errno == EINTR) continue;
+        if (count == 1 && byte == kInterrupted) {
+          source.request_stop();
+          continue;
+        }
+        return;
       }
-      return;
-    }
-  });
+    });
+  } catch (const std::system_error& error) {
+    throw Error(ErrorCode::kOutOfMemory, std::string("the system refuses a thread: ") + error.code().message() +
+                                             "; give the command more memory or processes");
+  }
   if (ignore) return;
   struct sigaction action = {};
   action.sa_handler = OnInterrupt;

@@ -8,6 +8,7 @@
 #include "kernels/kernels.h"
 #include "reference/reference.h"
 #include "regard/attention.h"
+#include "staged/matrix_product.h"
 #include "staged/staged.h"
 
 namespace regard {
@@ -132,6 +133,7 @@ Status Plan::Run(const Inputs& inputs, const Outputs& outputs, Workspace& worksp
       internal::RunFused(problem, *plan.kernels, plan.exec, plan.threads, workspace.data(), &results);
       break;
     case Path::kStaged:
+      if (Status status = internal::CheckBlasMemory(); !status.ok()) return status;
       internal::RunStaged(problem, *plan.kernels, plan.exec, plan.threads, workspace.data(), &results);
       break;
     case Path::kReference:

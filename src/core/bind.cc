@@ -178,7 +178,7 @@ Status BindIndex(const char* name, const TensorView& view, std::int64_t batch, s
 }
 
 Status BindLengths(const AttentionParams& params, const Inputs& in, Problem* p) {
-  TensorView kv_lens, q_offset;
+  TensorView kv_lens;
   Status s;
   if (!(s = Choose("kv_lens", in.kv_lens, params.kv_lens, &kv_lens)).ok()) return s;
   if (kv_lens) {

@@ -1,8 +1,10 @@
 #include "staged/matrix_product.h"
 
 #include <cblas.h>
+#include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 
 namespace regard::internal {
 namespace {
@@ -64,6 +66,22 @@ void AddTransposedProduct(std::int64_t m, std::int64_t n, std::int64_t k, const 
   if (m == 0 || n == 0 || k == 0) return;
   cblas_dgemm(CblasRowMajor, CblasTrans, CblasNoTrans, static_cast<int>(m), static_cast<int>(n), static_cast<int>(k), 1.0, a,
               static_cast<int>(a_stride), b, static_cast<int>(b_stride), 1.0, c, static_cast<int>(c_stride));
+}
+
+Status CheckBlasMemory() noexcept {
+  // The largest buffer of OpenBLAS' builds is 128 MiB and a page; address space is what limits count.
+  constexpr std::size_t kBytes = std::size_t{129} << 20;
+  static std::atomic<bool> has_been_had = false;
+  if (has_been_had) return {};
+  void* const memory = mmap(nullptr, kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) {
+    return Status::Failure(ErrorCode::kOutOfMemory,
+                           "memory: %zu bytes of address space for the BLAS' matrix products cannot be had; raise the limit",
+                           kBytes);
+  }
+  munmap(memory, kBytes);
+  has_been_had = true;
+  return {};
 }
 
 }  // namespace regard::internal

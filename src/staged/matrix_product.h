@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <limits>
 
+#include "regard/error.h"
+
 namespace regard::internal {
 
 /// c [m, n] = alpha · a [m, k] · bᵀ, where b is [n, k]. k = 0 gives zeros.
@@ -30,6 +32,10 @@ void AddTransposedProduct(std::int64_t m, std::int64_t n, std::int64_t k, const 
                           std::int64_t b_stride, float* c, std::int64_t c_stride);
 void AddTransposedProduct(std::int64_t m, std::int64_t n, std::int64_t k, const double* a, std::int64_t a_stride, const double* b,
                           std::int64_t b_stride, double* c, std::int64_t c_stride);
+
+/// kOutOfMemory when the BLAS could not have its working memory. OpenBLAS does not say so: a product that it cannot get memory for asks for ever.
+/// Looks once a process; to be called before the first product of a run.
+Status CheckBlasMemory() noexcept;
 
 inline constexpr std::int64_t kLongestProductAxis = std::numeric_limits<int>::max();
 

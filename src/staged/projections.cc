@@ -62,6 +62,7 @@ bool AllF64(const TensorView& x, std::initializer_list<const Linear*> linears) {
 template <typename T>
 Tensor Apply(const Tensor& x, const Linear& linear) {
   if (!linear.matrix) return x;
+  internal::CheckBlasMemory().ThrowIfFailed();
   const Tensor matrix = Tensor::CopyOf(linear.matrix, DTypeOf<T>());
   const std::int64_t rows = x.dim(0), in = x.dim(1), out = matrix.dim(0);
   Tensor y = Tensor::Uninitialized(DTypeOf<T>(), {rows, out});

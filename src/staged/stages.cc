@@ -110,6 +110,7 @@ float CheckScoreOperands(const TensorView& q, const TensorView& k, const ScoreOp
 template <typename T>
 Tensor ScoresOf(const TensorView& q_view, const TensorView& k_view, T scale) {
   const Matrices<T> q(q_view), k(k_view);
+  internal::CheckBlasMemory().ThrowIfFailed();
   Tensor scores = Tensor::Uninitialized(DTypeOf<T>(), ShapeLike(q_view, {q.rows(), k.rows()}));
   for (std::int64_t n = 0; n < q.count(); ++n) {
     internal::MultiplyByTransposed(q.rows(), k.rows(), q.columns(), scale, q[n], q.row_stride(), k[n], k.row_stride(),
@@ -150,6 +151,7 @@ void CheckContextOperands(const TensorView& weights, const TensorView& v) {
 template <typename T>
 Tensor ContextOf(const TensorView& weights_view, const TensorView& v_view) {
   const Matrices<T> weights(weights_view), v(v_view);
+  internal::CheckBlasMemory().ThrowIfFailed();
   Tensor context = Tensor::Uninitialized(DTypeOf<T>(), ShapeLike(v_view, {weights.rows(), v.columns()}));
   for (std::int64_t n = 0; n < weights.count(); ++n) {
     internal::Multiply(weights.rows(), v.columns(), weights.columns(), weights[n], weights.row_stride(), v[n], v.row_stride(),

@@ -5,6 +5,7 @@
 #include <pty.h>
 #include <signal.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -60,14 +61,16 @@ std::string ReadToEnd(int descriptor, const std::string& awaited, std::atomic<bo
 }
 
 // In the child: from here to exec only what is safe after a fork of a program with threads.
-[[noreturn]] void Become(char* const* argv, const char* output_file, int in, int out, int err, const bool (&closed)[3]) {
+[[noreturn]] void Become(char* const* argv, const char* output_file, int in, int out, int err, const bool (&closed)[3],
+                         std::uint64_t address_space) {
   if (*output_file != '\0') out = open(output_file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (out >= 0 && dup2(in, 0) == 0 && dup2(out, 1) == 1 && dup2(err, 2) == 2) {
     signal(SIGPIPE, SIG_DFL);
     for (int descriptor = 0; descriptor < 3; ++descriptor) {
       if (closed[descriptor]) close(descriptor);
     }
-    execv(argv[0], argv);
+    const rlimit limit = {address_space, address_space};
+    if (address_space == 0 || setrlimit(RLIMIT_AS, &limit) == 0) execv(argv[0], argv);
   }
   _exit(127);
 }
@@ -85,7 +88,8 @@ Outcome RunRegard(const std::vector<std::string>& arguments, const RunOptions& o
   if (options.close_output) out.CloseRead();
   const pid_t child = fork();
   if (child == 0)
-    Become(argv.data(), options.output_file.c_str(), in.read_end(), out.write_end(), err.write_end(), options.closed);
+    Become(argv.data(), options.output_file.c_str(), in.read_end(), out.write_end(), err.write_end(), options.closed,
+           options.address_space);
   if (child < 0) {
     ADD_FAILURE() << "no process";
     return {};

@@ -6,6 +6,7 @@
 // Standard output is never a terminal.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,7 @@ struct RunOptions {
   bool closed[3] = {};              // the command starts without standard input, output, error
   int interrupt_after_ms = 0;       // sends SIGINT then; 0: never
   std::string interrupt_when = {};  // sends SIGINT once standard error has shown this; empty: never
+  std::uint64_t address_space = 0;  // bytes that the command may have; 0: no limit
   int terminal_columns = 0;         // standard error is a terminal of so many columns; 0: a pipe
 };
 
