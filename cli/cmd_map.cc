@@ -108,6 +108,22 @@ void CheckFitsPage(const Options& options, const PlanShape& first, std::int64_t 
                   queries(s), s.kv_len, first_layer, queries(first), first.kv_len));
 }
 
+// Before anything is computed. What is listed in the same shapes is not loaded for that.
+void CheckAllFitPage(const Options& options, const io::ProblemFiles& files,
+                     const std::vector<std::optional<std::int64_t>>& layers) {
+  std::optional<PlanShape> first;
+  const auto shape_of = [&](std::int64_t layer) {
+    io::ProblemOptions stated = options.problem;
+    stated.layer = layer;
+    return files.Load(stated).shape;
+  };
+  for (std::size_t n = 1; n < layers.size(); ++n) {
+    if (files.HaveSameShapes(*layers[0], *layers[n])) continue;
+    if (!first) first = shape_of(*layers[0]);
+    CheckFitsPage(options, *first, *layers[0], shape_of(*layers[n]), *layers[n]);
+  }
+}
+
 Mapped MapAll(const Options& options, int width) {
   Mapped all;
   const io::ProblemFiles files(options.sources);
@@ -117,11 +133,7 @@ Mapped MapAll(const Options& options, int width) {
     stated.layer = layer;
     return files.Load(stated);
   };
-  if (!options.html.empty() && layers.size() > 1) {
-    const PlanShape first = load(layers.front()).shape;
-    for (const std::optional<std::int64_t> layer : layers)
-      CheckFitsPage(options, first, *layers.front(), load(layer).shape, *layer);
-  }
+  if (!options.html.empty()) CheckAllFitPage(options, files, layers);
   const bool keeps_inputs = !options.html.empty() && !options.head.all();
   for (std::size_t n = 0; n < layers.size(); ++n) {
     io::Problem problem = load(layers[n]);

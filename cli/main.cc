@@ -40,8 +40,9 @@ ExitStatus ExitStatusOf(ErrorCode code) {
 }
 
 // Says what went wrong: one line on standard error and, with --json, an object on standard output, unless results stand there already.
-ExitStatus Fail(Streams& streams, bool json, std::string_view code, const std::string& message, ExitStatus status) noexcept {
+ExitStatus Fail(Streams& streams, bool json, std::string_view code, const std::string& text, ExitStatus status) noexcept {
   try {
+    const std::string message = io::Printable(text);  // names of files are whatever they are
     streams.Fail(message);
     if (json && !streams.printed()) {
       const nlohmann::json object = {
@@ -111,12 +112,34 @@ void OccupyClosedDescriptors() {
   }
 }
 
+// Libraries may end the process: OpenMP's does, with status 1, when the system refuses it a thread.
+bool ended_by_main = false;
+void OnExit() {
+  if (ended_by_main) return;
+  constexpr std::string_view kMessage =
+      "regard: out of memory: a library ended the process; give it more memory, or --threads 1\n";
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kMessage.data(), kMessage.size());
+  std::_Exit(static_cast<int>(ExitStatus::kFailed));
+}
+
+// Ends the process without the destructors of libraries: under a limit of memory a thread of OpenBLAS asks for its buffer for ever, and
+// OpenBLAS waits for it. Sanitizers and coverage, which report at the end, want the orderly way.
+[[noreturn]] void End(ExitStatus status) {
+  ended_by_main = true;
+#ifdef REGARD_ORDERLY_EXIT
+  std::exit(static_cast<int>(status));
+#else
+  std::_Exit(static_cast<int>(status));
+#endif
+}
+
 }  // namespace
 }  // namespace regard::cli
 
 int main(int argc, char** argv) {
   regard::cli::OccupyClosedDescriptors();
   std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is an error of write() instead
+  std::atexit(regard::cli::OnExit);
   regard::cli::Streams streams;
-  return static_cast<int>(regard::cli::Main(argc, argv, streams));
+  regard::cli::End(regard::cli::Main(argc, argv, streams));
 }

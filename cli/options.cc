@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "cli/foreign_flags.h"
+#include "cli/manual.h"
 #include "cli/option_values.h"
 #include "io/near_miss.h"
 #include "regard/info.h"
@@ -265,6 +266,19 @@ std::unique_ptr<CLI::App> MakeApp(const Command& command, Options& options) {
 
 }  // namespace
 
+std::vector<CommandFacts> AllCommands() {
+  std::vector<CommandFacts> commands;
+  for (const Command& command : kCommands) {
+    commands.push_back({command.name, command.purpose, command.example, {}});
+    for (const Flag& flag : kFlags) {
+      if ((flag.commands & command.bit) != 0) commands.back().flags.push_back({flag.name, flag.value, flag.help});
+    }
+  }
+  return commands;
+}
+
+std::string SourceKinds() { return std::string(kSources); }
+
 Options ParseCommandLine(int argc, const char* const* argv) {
   Options options;
   const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
@@ -274,6 +288,14 @@ Options ParseCommandLine(int argc, const char* const* argv) {
   }
   if (words[0] == "--version") {
     options.text = fmt::format("regard {}\n", Version());
+    return options;
+  }
+  if (words[0] == "--man") {
+    options.text = ManualPage();
+    return options;
+  }
+  if (words[0] == "--completion") {
+    options.text = Completion(words.size() > 1 ? words[1] : "");
     return options;
   }
   const Command* command = FindCommand(words[0]);

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "io/file_error.h"
 #include "regard/attention.h"
 #include "regard/problem.h"
 
@@ -29,9 +30,10 @@ enum class ExitStatus : int {
   kInterrupted = 130,
 };
 
-/// Thrown for command lines that cannot be understood.
+/// Thrown for command lines that cannot be understood. The message is printable, whatever the words hold.
 class UsageError : public std::runtime_error {
-  using runtime_error::runtime_error;
+ public:
+  explicit UsageError(const std::string& message) : runtime_error(io::Printable(message)) {}
 };
 
 struct Options {
@@ -59,8 +61,22 @@ struct Options {
 
   std::uint64_t max_memory = std::uint64_t{1} << 30;
 
-  std::string text;  // not empty: print this instead of running (--help, --version)
+  std::string text;  // not empty: print this instead of running (--help, --version, --man, --completion)
 };
+
+/// One flag of a command, for manuals.
+struct FlagFacts {
+  std::string name;   // with its dashes
+  std::string value;  // what stands for its value in help; in brackets when it may be left out, empty when there is none
+  std::string help;
+};
+struct CommandFacts {
+  std::string name, purpose, example;
+  std::vector<FlagFacts> flags;
+};
+std::vector<CommandFacts> AllCommands();
+/// What IN may be, as help says it.
+std::string SourceKinds();
 
 /// Throws UsageError.
 Options ParseCommandLine(int argc, const char* const* argv);

@@ -9,6 +9,8 @@
 #include <cstdlib>
 #include <system_error>
 
+#include "io/file_error.h"
+
 namespace regard::cli {
 namespace {
 
@@ -75,7 +77,7 @@ void Streams::Flush() {
 
 void Streams::Note(std::string_view line) {
   EndProgress();
-  WriteAll(STDERR_FILENO, fmt::format("regard: note: {}\n", line));
+  WriteAll(STDERR_FILENO, fmt::format("regard: note: {}\n", io::Printable(line)));
 }
 
 void Streams::Fail(std::string_view message) {

@@ -7,6 +7,11 @@ set(installed regard)
 if(REGARD_BUILD_TOOLS)
   list(APPEND installed regard_tools)
   install(TARGETS regard_command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  # Made by the command itself: not there when it was built for a machine that this one cannot play.
+  install(FILES ${PROJECT_BINARY_DIR}/manuals/regard.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 OPTIONAL)
+  install(FILES ${PROJECT_BINARY_DIR}/manuals/regard DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions OPTIONAL)
+  install(FILES ${PROJECT_BINARY_DIR}/manuals/_regard DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions OPTIONAL)
+  install(FILES ${PROJECT_BINARY_DIR}/manuals/regard.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d OPTIONAL)
 endif()
 install(TARGETS ${installed} EXPORT regard_targets
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
@@ -53,3 +58,15 @@ foreach(name IN LISTS pc_files)
   configure_file(${PROJECT_SOURCE_DIR}/cmake/${name}.pc.in ${PROJECT_BINARY_DIR}/${name}.pc @ONLY)
   install(FILES ${PROJECT_BINARY_DIR}/${name}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 endforeach()
+
+# `cpack` makes a Debian package of all of it.
+set(CPACK_GENERATOR DEB)
+set(CPACK_PACKAGE_NAME regard)
+set(CPACK_PACKAGE_CONTACT "The regard authors")
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${PROJECT_BINARY_DIR}/src)  # where the tools library finds the other one
+set(CPACK_DEBIAN_PACKAGE_SECTION science)
+include(CPack)

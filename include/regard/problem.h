@@ -168,6 +168,8 @@ class REGARD_API ProblemFiles {
   const std::vector<std::int64_t>& layers() const noexcept;
   /// As LoadProblem does.
   Problem Load(const ProblemOptions& options = {}) const;
+  /// Whether the files list the same arrays in the same shapes for both layers, so that their problems have the same sizes. Reads nothing.
+  bool HaveSameShapes(std::int64_t layer_a, std::int64_t layer_b) const;
 
  private:
   std::shared_ptr<const ProblemSources> sources_;

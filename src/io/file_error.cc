@@ -25,6 +25,22 @@ std::string_view NextStep(int error) {
   }
 }
 
+std::string Escaped(std::string_view text, std::size_t max_bytes) {
+  const bool utf8 = IsUtf8(text);
+  std::string escaped;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const bool starts_character = (byte & 0xC0) != 0x80;
+    if (i >= max_bytes && (starts_character || !utf8)) return escaped + "…";
+    if (byte < 0x20 || byte == 0x7F || (byte >= 0x80 && !utf8)) {
+      escaped += fmt::format("\\x{:02x}", byte);
+    } else {
+      escaped += text[i];
+    }
+  }
+  return escaped;
+}
+
 }  // namespace
 
 void FailIo(std::string_view where, std::string_view what, int error) {
@@ -38,21 +54,8 @@ void FailAbsentIndex(std::string_view name, std::int64_t index, std::span<const 
   Fail(ErrorCode::kInvalidArgument, name, "{} is not in the files; choose from {}", index, list);
 }
 
-std::string Quoted(std::string_view text) {
-  constexpr std::size_t kMaxBytes = 60;
-  const bool utf8 = IsUtf8(text);
-  std::string quoted = "'";
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(text[i]);
-    const bool starts_character = (byte & 0xC0) != 0x80;
-    if (i >= kMaxBytes && (starts_character || !utf8)) return quoted + "…'";
-    if (byte < 0x20 || byte == 0x7F || (byte >= 0x80 && !utf8)) {
-      quoted += fmt::format("\\x{:02x}", byte);
-    } else {
-      quoted += text[i];
-    }
-  }
-  return quoted + "'";
-}
+std::string Printable(std::string_view text) { return Escaped(text, 2000); }
+
+std::string Quoted(std::string_view text) { return "'" + Escaped(text, 60) + "'"; }
 
 }  // namespace regard::io

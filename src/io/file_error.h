@@ -24,6 +24,10 @@ template <typename... T>
 /// Throws Error kInvalidArgument: `index` is not among those `present`, of which there is one at least.
 [[noreturn]] void FailAbsentIndex(std::string_view name, std::int64_t index, std::span<const std::int64_t> present);
 
+/// Text that holds what a file or a command line said, as it may be shown: control characters and bytes that are no UTF-8 as \xNN, so that nothing
+/// speaks to the terminal; cut at about 2,000 bytes.
+std::string Printable(std::string_view text);
+
 /// Text from a file as it may stand in a message: in quotes, printable, at most about 60 bytes.
 std::string Quoted(std::string_view text);
 

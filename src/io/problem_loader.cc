@@ -419,6 +419,10 @@ ProblemFiles::ProblemFiles(const std::vector<std::string>& sources) : sources_(s
 
 const std::vector<std::int64_t>& ProblemFiles::layers() const noexcept { return sources_->layers(); }
 
+bool ProblemFiles::HaveSameShapes(std::int64_t layer_a, std::int64_t layer_b) const {
+  return sources_->HaveSameShapes(layer_a, layer_b);
+}
+
 Problem ProblemFiles::Load(const ProblemOptions& options) const { return ProblemLoader(*sources_, options).Load(); }
 
 Problem LoadProblem(const std::vector<std::string>& sources, const ProblemOptions& options) {

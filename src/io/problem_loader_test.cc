@@ -83,7 +83,7 @@ TEST(ProblemLoaderTest, InputsSplitIntoHeads) {
 TEST(ProblemLoaderTest, ProjectionsAreThoseOfTheLibrary) {
   const Tensor x = Numbers({2, 5, 6}, 1), wq = Numbers({8, 6}, 2), wk = Numbers({4, 6}, 3), wv = Numbers({6, 6}, 4),
                wo = Numbers({7, 12}, 5);
-  const Tensor bq = Numbers({8}, 6);
+  const Tensor bq = Numbers({8}, 6), bk = Numbers({4}, 7), bv = Numbers({6}, 8), bo = Numbers({7}, 9);
   const Problem p = ProblemFile()
                         .Add("x", x)
                         .Add("w_query", wq)
@@ -91,17 +91,21 @@ TEST(ProblemLoaderTest, ProjectionsAreThoseOfTheLibrary) {
                         .Add("w_value", wv)
                         .Add("w_out", wo)
                         .Add("b_query", bq)
+                        .Add("b_key", bk)
+                        .Add("b_value", bv)
+                        .Add("b_out", bo)
                         .Add("num_heads", Scalar<std::int16_t>(4))
                         .Add("num_kv_heads", Scalar(2.0))
                         .Load();
-  const Projected expected =
-      Project(x, {.w_query = wq, .w_key = wk, .w_value = wv, .b_query = bq, .num_heads = 4, .num_kv_heads = 2});
+  const Projected expected = Project(
+      x,
+      {.w_query = wq, .w_key = wk, .w_value = wv, .b_query = bq, .b_key = bk, .b_value = bv, .num_heads = 4, .num_kv_heads = 2});
   ExpectEqualElements(p.q, expected.q);
   ExpectEqualElements(p.k, expected.k);
   ExpectEqualElements(p.v, expected.v);
   EXPECT_EQ(p.scale, static_cast<float>(1 / std::sqrt(2.0)));
   EXPECT_TRUE(p.HasProjections());
-  EXPECT_TRUE(static_cast<bool>(p.projections.w_out));
+  EXPECT_TRUE(p.projections.w_out && p.projections.b_out);
   EXPECT_EQ(p.reading,
             "read as batch 2, heads 4 (kv_heads 2), tokens 5, dim 2, v_dim 3; q, k, v projected from inputs 2×5×6; not causal; "
             "scale 1/√2");
@@ -113,6 +117,20 @@ TEST(ProblemLoaderTest, AMissingProjectionIsNoted) {
   const Problem p =
       ProblemFile().Add("x", Numbers({5, 6})).Add("w_query", Numbers({6, 6}, 2)).Add("w_key", Numbers({6, 6}, 3)).Load();
   EXPECT_EQ(p.notes, (std::vector<std::string>{"w_value: not given; inputs are used as they are in its place"}));
+}
+
+TEST(ProblemFilesTest, LayersOfTheSameShapesAreToldByTheHeaders) {
+  ProblemFile file;
+  for (const auto& [layer, keys] : {std::pair(0, 5), std::pair(1, 5), std::pair(3, 7)}) {
+    const std::string prefix = "layers." + std::to_string(layer) + ".";
+    file.Add(prefix + (layer == 1 ? "query" : "q"), Numbers({4, 3}, layer));
+    file.Add(prefix + "k", Numbers({keys, 3}, 1)).Add(prefix + "v", Numbers({keys, 3}, 2));
+    file.Add(prefix + "causal", Scalar(layer == 0));
+  }
+  const ProblemFiles files({file.path()});
+  EXPECT_TRUE(files.HaveSameShapes(0, 1));
+  EXPECT_FALSE(files.HaveSameShapes(0, 3));
+  EXPECT_FALSE(files.HaveSameShapes(0, 2)) << "which is not there";
 }
 
 // ------------------------------------------------------------------------------------------------------------ third stage

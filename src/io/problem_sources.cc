@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -101,6 +102,17 @@ void ProblemSources::ChooseLayer(std::optional<std::int64_t> layer) {
     }
     chosen_.push_back(entry);
   }
+}
+
+bool ProblemSources::HaveSameShapes(std::int64_t layer_a, std::int64_t layer_b) const {
+  const auto shapes_of = [this](std::int64_t layer) {
+    std::map<std::string_view, Dims> shapes;
+    for (const Entry& entry : entries_) {
+      if (entry.layer == layer && entry.info != nullptr) shapes.emplace(entry.key->name, entry.info->shape);
+    }
+    return shapes;
+  };
+  return shapes_of(layer_a) == shapes_of(layer_b);
 }
 
 const Entry* ProblemSources::Find(std::string_view name) const {

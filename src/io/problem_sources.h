@@ -36,6 +36,9 @@ class ProblemSources {
   /// Leaves the keys of this layer and those without a prefix. Error if two of them stand for one thing.
   void ChooseLayer(std::optional<std::int64_t> layer);
 
+  /// Whether both layers have the same keys in the same shapes; scalars are not compared.
+  bool HaveSameShapes(std::int64_t layer_a, std::int64_t layer_b) const;
+
   /// After ChooseLayer: where the key called `name` stands; null if nowhere.
   const Entry* Find(std::string_view name) const;
   bool Has(std::string_view name) const { return Find(name) != nullptr; }

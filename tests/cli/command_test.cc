@@ -63,6 +63,12 @@ TEST(CommandTest, Version) {
   EXPECT_EQ(outcome.out, std::string("regard ") + Version() + "\n");
 }
 
+TEST(CommandTest, TheLadderOfBenchHasItsOwnCases) {
+  const std::string message = "--stages: has one thread and its own cases; leave out --threads and --case";
+  ExpectUsageError({"bench", "--stages", "--threads", "2"}, message);
+  ExpectUsageError({"bench", "--stages", "--case", "T512"}, message);
+}
+
 TEST(CommandTest, HelpOfEachCommandListsItsFlagsOnly) {
   const std::string run = RunRegard({"run", "--help"}).out, explain = RunRegard({"explain", "-h"}).out,
                     info = RunRegard({"info", "--help"}).out;
