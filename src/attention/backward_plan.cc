@@ -10,6 +10,7 @@
 #include "reference/backward.h"
 #include "regard/backward.h"
 #include "staged/backward.h"
+#include "staged/matrix_product.h"
 
 namespace regard {
 
@@ -86,6 +87,7 @@ Status BackwardPlan::Run(const BackwardInputs& inputs, const BackwardOutputs& ou
       internal::RunFusedBackward(problem, gradients, *plan.kernels, plan.exec, plan.threads, workspace.data());
       break;
     case Path::kStaged:
+      if (Status status = internal::CheckBlasMemory(); !status.ok()) return status;
       internal::RunStagedBackward(problem, gradients, plan.exec, plan.threads, workspace.data());
       break;
     case Path::kReference:

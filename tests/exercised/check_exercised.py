@@ -1,4 +1,5 @@
-"""Nothing on offer goes untried: every flag of the command, and every key of files, stands in a test and in the documentation.
+"""Nothing on offer goes untried: every flag of the command, and every key of files, stands in a test and in the documentation; documentation has every
+public header, and no link to nowhere.
 
     check_exercised.py REGARD        in the repository
 
@@ -7,6 +8,7 @@ are made of parts, are checked by execution instead: scripts/coverage.sh.
 """
 
 import glob
+import os
 import re
 import subprocess
 import sys
@@ -68,5 +70,21 @@ for key in keys:
     if not has_word(header, key):
         fail(f"{key}: neither include/regard/problem.h nor a document tells of this key")
 
-print(f"{len(names)} flags, {len(foreign)} foreign flags, {len(keys)} keys: {len(failures)} failures")
+# ------------------------------------------------------------------------------------------------------------ headers
+
+headers = sorted(path.split("/")[-1] for path in glob.glob("include/regard/*.h"))
+page = read("docs/headers.md")
+for name in headers:
+    if not has_word(page, name):
+        fail(f"include/regard/{name}: docs/headers.md does not tell of it")
+
+# -------------------------------------------------------------------------------------------------------------- links
+
+for path in ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"] + sorted(glob.glob("docs/*.md") + glob.glob("*/*/README.md") + glob.glob("*/README.md")):
+    text = re.sub(r"```.*?```|`[^`]*`", "", open(path, encoding="utf-8").read(), flags=re.S)
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
+        if not re.match(r"\w+:", target) and not os.path.exists(os.path.join(os.path.dirname(path), target)):
+            fail(f"{path}: links to {target}, which is not there")
+
+print(f"{len(headers)} headers, {len(names)} flags, {len(foreign)} foreign flags, {len(keys)} keys: {len(failures)} failures")
 sys.exit(1 if failures or len(names) < 20 or len(foreign) < 20 or len(keys) < 40 else 0)

@@ -8,6 +8,8 @@
 
 #include "regard/info.h"
 #include "regard/summary.h"
+#include "tests/support/gradient_tolerance.h"
+#include "tests/support/gradients.h"
 #ifdef REGARD_TEST_DIAGNOSIS
 #include "regard/diagnose.h"
 #endif
@@ -22,6 +24,24 @@ void CheckPaths(const TestProblem& p, Random& random, ErrorLedger& ledger) {
   for (const PathCase& path : OptimizedPaths()) {
     const RunResult result = RunPath(path, p, {.layout = &random, .any_output_type = random.Chance(0.3), .threads = 1});
     ledger.Compare(path, p, result, reference, path.path == Path::kFused ? fused : staged);
+  }
+}
+
+// The gradients of every path, compared with theirs of the definition.
+void CheckGradients(const TestProblem& p, Random& random, ErrorLedger& ledger) {
+  if (!random.Chance(0.1)) return;
+  SCOPED_TRACE("gradients, " + p.description);
+  const GradientCase c(random.Next(), p);
+  const GradientResult reference = RunBackward(ReferencePath(), p, c);
+  const RunResult stages = RunPath(ReferencePath(), p);
+  const GradientResult fused = GradientBounds(p, c, stages, Path::kFused), staged = GradientBounds(p, c, stages, Path::kStaged);
+  for (const PathCase& path : OptimizedPaths()) {
+    const GradientResult result = RunBackward(path, p, c, {.layout = &random, .threads = random.Chance(0.1) ? 3 : 1});
+    const auto results = result.All(), references = reference.All(), bounds = (path.path == Path::kFused ? fused : staged).All();
+    for (std::size_t n = 0; n < results.size(); ++n) {
+      ledger.CompareGrid(path.Name() + " " + results[n].first, *results[n].second, *references[n].second, *bounds[n].second,
+                         0x1p-24);
+    }
   }
 }
 
@@ -101,6 +121,7 @@ void CheckDiagnosis(const TestProblem&, Random&) {}
 
 void CheckPromises(const TestProblem& p, Random& random, ErrorLedger& ledger) {
   CheckPaths(p, random, ledger);
+  CheckGradients(p, random, ledger);
   CheckBits(p, random);
   CheckDiagnosis(p, random);
 }

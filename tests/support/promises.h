@@ -7,6 +7,7 @@
 // Compared are
 //   - context, lse and all stages of every path and target with the definition, by the bounds of tolerance.h; inputs and outputs in any layout
 //     and type;
+//   - the gradients of every path and target with theirs, now and then;
 //   - the bits of the fused path on each target with 1, 2 and 3 threads, and beside summaries of everything;
 //   - the diagnosis of a correct output, which must accuse nobody, and, now and then, that of a spoilt one, which must say something.
 #pragma once

@@ -1,0 +1,108 @@
+// One small program a header of regard::regard; docs/headers.md shows them.
+#include <cmath>
+#include <cstdio>
+#include <exception>
+#include <memory>
+#include <vector>
+
+#include "regard/backward.h"
+#include "regard/regard.h"
+
+namespace {
+
+// Numbers that look like data.
+regard::Tensor MakeUp(const regard::Dims& shape, double seed) {
+  regard::Tensor x(regard::DType::kF32, shape);
+  for (std::int64_t n = 0; n < x.num_elements(); ++n)
+    x.MutableAs<float>()[n] = static_cast<float>(std::sin(seed * static_cast<double>(n + 1)));
+  return x;
+}
+
+void ShowTensor() {
+  // 2 sequences, 3 tokens, 4 heads side by side of 8 numbers each, as a program of yours has them; nothing is copied.
+  std::vector<float> memory(2 * 3 * 4 * 8, 0.5f);
+  const regard::TensorView bshd = regard::View(memory.data(), {2, 3, 4, 8});
+  const regard::TensorView bhsd = bshd.Transpose(1, 2);
+  const regard::Tensor copy = regard::Tensor::CopyOf(bhsd, regard::DType::kBF16);
+  std::printf("tensor: %s, element %g\n", regard::ToString(copy.shape()).c_str(), copy(1, 3, 2, 7));
+}
+
+void ShowAttention() {
+  // 4 query heads read 2 kv heads; one plan, run as often as one likes, allocates nothing.
+  const regard::Tensor q = MakeUp({1, 4, 1, 8}, 0.3), k = MakeUp({1, 2, 9, 8}, 0.5), v = MakeUp({1, 2, 9, 8}, 0.7);
+  const regard::Plan plan(regard::PlanShape::Of(q, k, v), {.causal = true, .q_offset = 8});
+  regard::Workspace workspace = plan.MakeWorkspace();
+  regard::Tensor context(regard::DType::kF32, {1, 4, 1, 8});
+  regard::Outputs outputs;
+  outputs.context = context.mutable_view();
+  plan.Run({.q = q, .k = k, .v = v}, outputs, workspace).ThrowIfFailed();
+  std::printf("attention: %.4f\n", context(0, 3, 0, 7));
+}
+
+void ShowBackward() {
+  const regard::Tensor q = MakeUp({5, 8}, 0.3), k = MakeUp({5, 8}, 0.5), v = MakeUp({5, 8}, 0.7);
+  const regard::AttentionResult r = regard::Attention(q, k, v, {.causal = true});
+  const regard::Tensor d_context = MakeUp({5, 8}, 0.9);  // the gradient of some loss by the context
+  const regard::AttentionGrads g = regard::AttentionBackward(q, k, v, r.context, r.lse, d_context, {.causal = true});
+  std::printf("backward: %s, d_q of the first query %g\n", regard::ToString(g.d_k.shape()).c_str(), g.d_q(0, 0));
+}
+
+void ShowStages() {
+  const regard::Tensor x = MakeUp({6, 3}, 0.4);
+  const regard::Tensor scores = regard::Scores(x, x, {.scale = 1});
+  const regard::Tensor weights = regard::Softmax(scores, -1);
+  const regard::Tensor context = regard::Context(weights, x);
+  const regard::Tensor one = regard::ContextForToken(weights, x, 1);
+  std::printf("stages: they differ by %.0e\n", std::fabs(context(1, 2) - one(2)) < 1e-6 ? 0.0 : 1.0);
+}
+
+void ShowProjections() {
+  const regard::Tensor x = MakeUp({5, 12}, 0.2), w_query = MakeUp({8, 12}, 0.3), w_key = MakeUp({4, 12}, 0.5),
+                       w_value = MakeUp({4, 12}, 0.7);
+  const regard::Projected p =
+      regard::Project(x, {.w_query = w_query, .w_key = w_key, .w_value = w_value, .num_heads = 4, .num_kv_heads = 2});
+  const regard::AttentionResult r = regard::Attention(p.q, p.k, p.v, {.causal = true});
+  std::printf("projections: %s\n", regard::ToString(r.context.shape()).c_str());
+}
+
+void ShowSummary() {
+  const regard::Tensor q = MakeUp({1, 2, 64, 16}, 0.3), k = MakeUp({1, 2, 64, 16}, 0.5), v = MakeUp({1, 2, 64, 16}, 0.7);
+  const regard::Summary s = regard::Summarize(q, k, v, {.causal = true}, {.entropy = true, .top_k = 3, .key_mass = true});
+  const regard::Tensor row = regard::WeightRows(q, k, s.lse, {.causal = true}, {.head = 1, .rows = {63}});
+  std::printf("summary: key %g has weight %.3f, and %.3f of the exact row\n", s.topk_index(0, 1, 63, 0),
+              s.topk_weight(0, 1, 63, 0), row(0, static_cast<std::int64_t>(s.topk_index(0, 1, 63, 0))));
+}
+
+void ShowError() {
+  const regard::Tensor q = MakeUp({1, 8, 4, 16}, 0.3), k = MakeUp({1, 3, 4, 16}, 0.5);
+  try {
+    regard::Attention(q, k, k);
+  } catch (const regard::Error& error) {
+    std::printf("error: %s: %s\n", regard::Name(error.code()), error.what());
+  }
+}
+
+void ShowInfo() {
+  std::printf("info: regard %s, best target %s\n", regard::Version(), regard::BestTarget().c_str());
+  for (const regard::Target& target : regard::Targets()) {
+    if (!target.supported) std::printf("  %s is not on this CPU\n", target.name.c_str());
+  }
+}
+
+}  // namespace
+
+int main() {
+  try {
+    ShowTensor();
+    ShowAttention();
+    ShowBackward();
+    ShowStages();
+    ShowProjections();
+    ShowSummary();
+    ShowError();
+    ShowInfo();
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Runs the command on CPUs that lack vector extensions, which qemu-user plays (on Debian: qemu-user): the library is built for the baseline, and finds
+# the best instruction set when it starts. qemu 7.2 knows no AVX-512.
+#   scripts/test_baseline.sh BUILD-TREE
+set -euo pipefail
+cd "$(dirname "$0")/.."
+build=${1:?give a build tree}
+status=0
+check() {  # CPU EXPECTED-DEFAULT
+  local said target
+  said=$(OPENBLAS_CORETYPE=Prescott qemu-x86_64 -cpu "$1" "$build/regard" info --json 2>/dev/null)
+  target=$(sed -n 's/.*"default_target": "\(.*\)".*/\1/p' <<<"$said")
+  # Paths agree there, too: exit status 4 otherwise.
+  OPENBLAS_CORETYPE=Prescott qemu-x86_64 -cpu "$1" "$build/regard" run testdata/six_tokens.npz >/dev/null 2>&1 || target="$target, but run fails"
+  if [ "$target" = "$2" ]; then
+    echo "$1: $target"
+  else
+    echo "$1: expected $2, got $target"
+    status=1
+  fi
+}
+check qemu64 SCALAR
+check Nehalem SSE4
+check Haswell AVX2
+exit $status
