@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "regard/backward.h"
+#include "regard/nn.h"
 #include "regard/regard.h"
 
 namespace {
@@ -65,6 +66,23 @@ void ShowProjections() {
   std::printf("projections: %s\n", regard::ToString(r.context.shape()).c_str());
 }
 
+void ShowNn() {
+  regard::nn::MultiheadAttention attention({.embed_dim = 8, .num_heads = 4, .num_kv_heads = 2});
+  attention.params.causal = true;
+  regard::nn::ParameterList parameters;
+  attention.AppendParameters("attention.", &parameters);
+  regard::nn::InitNormal(parameters, 0.3, /*seed=*/1);
+  // One step towards other numbers: the loss is half the sum of squares of the difference.
+  const regard::Tensor x = MakeUp({2, 5, 8}, 0.3), wanted = MakeUp({2, 5, 8}, 0.5);
+  regard::nn::MultiheadAttention::Cache cache;
+  regard::Tensor d_y = attention.Forward(x, &cache);
+  for (std::int64_t n = 0; n < d_y.num_elements(); ++n) d_y.MutableAs<float>()[n] -= wanted.As<float>()[n];
+  attention.Backward(x, cache, d_y);
+  regard::nn::AdamW optimizer{.learning_rate = 0.01};
+  optimizer.Step(parameters);
+  std::printf("nn: %zu parameters, gradient norm %.1f\n", parameters.size(), regard::nn::GradNorm(parameters));
+}
+
 void ShowSummary() {
   const regard::Tensor q = MakeUp({1, 2, 64, 16}, 0.3), k = MakeUp({1, 2, 64, 16}, 0.5), v = MakeUp({1, 2, 64, 16}, 0.7);
   const regard::Summary s = regard::Summarize(q, k, v, {.causal = true}, {.entropy = true, .top_k = 3, .key_mass = true});
@@ -98,6 +116,7 @@ int main() {
     ShowBackward();
     ShowStages();
     ShowProjections();
+    ShowNn();
     ShowSummary();
     ShowError();
     ShowInfo();

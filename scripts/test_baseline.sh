@@ -20,6 +20,6 @@ check() {  # CPU EXPECTED-DEFAULT
   fi
 }
 check qemu64 SCALAR
-check Nehalem SSE4
+check Westmere SSE4
 check Haswell AVX2
 exit $status

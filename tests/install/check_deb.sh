@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the Debian package, installs it into an empty root with dpkg, and runs what is there.
+# Makes the Debian package, unpacks it with dpkg into an empty root, and runs what is there.
 #   check_deb.sh CPACK BUILD-TREE
 set -euo pipefail
 cpack=$1 build=$2
@@ -14,12 +14,10 @@ dpkg-deb --field "$package" Depends | grep -q 'libopenblas\|libblas' || { echo "
 root=$scratch/root
 mkdir -p "$root/var/lib/dpkg/info" "$root/var/lib/dpkg/updates"
 touch "$root/var/lib/dpkg/status"
-# What it depends on is on this machine, not in that root.
-dpkg --root="$root" --log=/dev/null --force-not-root --force-depends --install "$package" >"$scratch/log" 2>&1 || { cat "$scratch/log"; exit 1; }
+# What it depends on is on this machine, not in that root; configuring it would run ldconfig there.
+dpkg --root="$root" --log=/dev/null --force-not-root --force-depends --unpack "$package" >"$scratch/log" 2>&1 || { cat "$scratch/log"; exit 1; }
 
 "$root/usr/bin/regard" --version
 printf '1 2\n3 -4\n' | "$root/usr/bin/regard" run - --json | grep -q '"agrees": true'
 gzip -cd "$root/usr/share/man/man1/regard.1.gz" 2>/dev/null | head -1 || head -1 "$root/usr/share/man/man1/regard.1"
 bash -n "$root/usr/share/bash-completion/completions/regard"
-dpkg --root="$root" --log=/dev/null --force-not-root --remove regard >/dev/null
-[ ! -e "$root/usr/bin/regard" ]
