@@ -29,6 +29,10 @@ std::size_t FusedWorkspaceBytes(const PlanShape& capacity, const AttentionParams
 void RunFused(const Problem& problem, const KernelTable& kernels, const ExecOptions& exec, int threads, const FusedPart& part,
               std::byte* workspace, Results* results) noexcept;
 
+/// What the fused path rounds weights to for their products with v, relative to each: 0 where they stay f32. Bf16 dot products round to 2⁻⁹,
+/// twice in a row whose reference moves (docs/numerics.md, section 5).
+double WeightRounding(const PlanShape& shape, const std::string& isa);
+
 /// Whether q_len queries of a group of heads go to the prefill kernel, and in words why.
 bool UsesPrefill(std::int64_t q_len, std::int64_t group_size);
 std::string KernelChoice(std::int64_t q_len, std::int64_t group_size);

@@ -48,6 +48,8 @@ std::int64_t StoredCopySize(DType dtype, bool strided_dim, std::int64_t batch, s
   return IsStoredType(dtype) && !strided_dim ? 0 : SaturatingProduct(batch, heads, length, dim);
 }
 
+DType StoredType(const View4& view, std::int64_t last_dim) { return IsStoredOperand(view, last_dim) ? view.dtype : DType::kF32; }
+
 StoredOperand MakeStoredOperand(const View4& view, const std::int64_t dims[4], float* copy, int threads) {
   if (IsStoredOperand(view, dims[3])) {
     return {view.data, view.dtype, {view.stride[0], view.stride[1], view.stride[2], 1}};

@@ -42,6 +42,8 @@ struct StoredOperand {
   }
 };
 bool IsStoredOperand(const View4& view, std::int64_t last_dim);
+/// The element type that MakeStoredOperand's result will have.
+DType StoredType(const View4& view, std::int64_t last_dim);
 std::int64_t StoredCopySize(DType dtype, bool strided_dim, std::int64_t batch, std::int64_t heads, std::int64_t length,
                             std::int64_t dim);
 StoredOperand MakeStoredOperand(const View4& view, const std::int64_t dims[4], float* copy, int threads);

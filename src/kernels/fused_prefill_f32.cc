@@ -25,22 +25,7 @@
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 //
-#include "kernels/prefill_loop-inl.h"
-
-HWY_BEFORE_NAMESPACE();
-namespace regard::internal::HWY_NAMESPACE {
-
-std::size_t PrefillScratchBytes(std::int64_t head_dim, std::int64_t v_dim) { return LoopScratchBytes(head_dim, v_dim); }
-
-std::int64_t Prefill(const KvHead& kv, const RowOptions& options, const QueryRow* rows, std::int64_t num_rows, void* memory) {
-  const PrefillScratch scratch = PlaceScratch(memory, kv.head_dim, kv.v_dim);
-  const CallConstants call = MakeConstants(kv, options, kTanhPrescale);
-  return AttendRows(
-      call, rows, num_rows, scratch, [](int) { return NoTracker{}; }, [](std::int64_t, int) {});
-}
-
-}  // namespace regard::internal::HWY_NAMESPACE
-HWY_AFTER_NAMESPACE();
+#include "kernels/prefill-inl.h"
 
 #if HWY_ONCE
 namespace regard::internal {

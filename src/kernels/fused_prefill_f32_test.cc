@@ -3,24 +3,64 @@
 namespace regard::internal {
 namespace {
 
-class PrefillTest : public PerTarget {};
-INSTANTIATE_TEST_SUITE_P(Targets, PrefillTest, testing::ValuesIn(CompiledTargetNames()), CaseName);
+struct Stored {
+  std::string target;
+  DType type;
 
-void CheckPrefill(const KernelTable& kernels, const CaseSpec& spec, unsigned seed) {
-  const KernelCase test(spec, seed);
-  const std::int64_t empty = RunPrefill(kernels, test, test.rows);
-  ExpectNearDefinition(test);
-  std::int64_t expected_empty = 0;
-  for (const QueryRow& row : test.rows) expected_empty += !Define(test, row).saw_key;
-  EXPECT_EQ(empty, expected_empty);
+  friend void PrintTo(const Stored& stored, std::ostream* to) { *to << stored.target << ", " << Name(stored.type); }
+};
+
+/// Every target with q, k and v of f32, and of bf16: converted, or by dot products of their own.
+class PrefillTest : public testing::TestWithParam<Stored> {
+ protected:
+  void SetUp() override {
+    kernels_ = FindKernels(GetParam().target);
+    if (kernels_ == nullptr) GTEST_SKIP() << GetParam().target << " is compiled in, but this CPU does not support it";
+    ASSERT_EQ(GetParam().target, kernels_->target);
+  }
+  const KernelTable& kernels() const { return *kernels_; }
+  bool UsesBf16Dots() const { return GetParam().type == DType::kBF16 && GetParam().target == "AVX3_BF16"; }
+
+  CaseSpec In(CaseSpec spec) const {
+    spec.q_type = spec.k_type = spec.v_type = GetParam().type;
+    // A weight is rounded to 8 bits, and again in a lane whose reference moves within the block; from the second move on it is too small to
+    // matter.
+    if (UsesBf16Dots()) spec.weight_rounding = 2 * std::ldexp(1.0, -9);
+    return spec;
+  }
+  std::int64_t Run(KernelCase& test, const std::vector<QueryRow>& rows) const {
+    test.Store();
+    return RunPrefill(kernels(), test, rows);
+  }
+  void Check(const CaseSpec& spec, unsigned seed) const {
+    KernelCase test(In(spec), seed);
+    const std::int64_t empty = Run(test, test.rows);
+    ExpectNearDefinition(test);
+    std::int64_t expected_empty = 0;
+    for (const QueryRow& row : test.rows) expected_empty += !Define(test, row).saw_key;
+    EXPECT_EQ(empty, expected_empty);
+  }
+
+ private:
+  const KernelTable* kernels_ = nullptr;
+};
+
+std::vector<Stored> AllStored() {
+  std::vector<Stored> all;
+  for (const std::string& target : CompiledTargetNames()) {
+    for (const DType type : {DType::kF32, DType::kBF16}) all.push_back({target, type});
+  }
+  return all;
 }
+INSTANTIATE_TEST_SUITE_P(Targets, PrefillTest, testing::ValuesIn(AllStored()),
+                         [](const auto& param) { return param.param.target + "_" + std::string(Name(param.param.type)); });
 
 TEST_P(PrefillTest, EveryDim) {
   for (const std::int64_t dim : {1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 64, 80, 576}) {
     SCOPED_TRACE(dim);
-    CheckPrefill(kernels(), {.rows = 19, .kv_len = 37, .head_dim = dim, .v_dim = 7}, 1);
-    CheckPrefill(kernels(), {.rows = 19, .kv_len = 37, .head_dim = 7, .v_dim = dim}, 2);
-    CheckPrefill(kernels(), {.rows = 5, .kv_len = 131, .head_dim = dim, .v_dim = dim, .causal = true}, 3);
+    Check({.rows = 19, .kv_len = 37, .head_dim = dim, .v_dim = 7}, 1);
+    Check({.rows = 19, .kv_len = 37, .head_dim = 7, .v_dim = dim}, 2);
+    Check({.rows = 5, .kv_len = 131, .head_dim = dim, .v_dim = dim, .causal = true}, 3);
   }
 }
 
@@ -28,10 +68,10 @@ TEST_P(PrefillTest, EveryLengthAroundTilesAndBlocks) {
   for (const std::int64_t rows : {1, 3, 4, 15, 16, 17, 63, 64, 65, 130}) {
     for (const std::int64_t kv_len : {0, 1, 3, 4, 5, 64, 127, 128, 129, 260}) {
       SCOPED_TRACE(std::to_string(rows) + " rows, " + std::to_string(kv_len) + " keys");
-      CheckPrefill(kernels(), {.rows = rows, .kv_len = kv_len, .head_dim = 8, .v_dim = 6}, 4);
-      CheckPrefill(kernels(), {.rows = rows, .kv_len = kv_len, .head_dim = 8, .v_dim = 6, .causal = true}, 5);
-      CheckPrefill(kernels(), {.rows = rows, .kv_len = kv_len, .head_dim = 8, .v_dim = 6, .causal = true, .window = 9}, 6);
-      if (kv_len > 0) CheckPrefill(kernels(), {.rows = rows, .kv_len = kv_len, .head_dim = 8, .v_dim = 6, .ragged = true}, 7);
+      Check({.rows = rows, .kv_len = kv_len, .head_dim = 8, .v_dim = 6}, 4);
+      Check({.rows = rows, .kv_len = kv_len, .head_dim = 8, .v_dim = 6, .causal = true}, 5);
+      Check({.rows = rows, .kv_len = kv_len, .head_dim = 8, .v_dim = 6, .causal = true, .window = 9}, 6);
+      if (kv_len > 0) Check({.rows = rows, .kv_len = kv_len, .head_dim = 8, .v_dim = 6, .ragged = true}, 7);
     }
   }
 }
@@ -50,27 +90,27 @@ TEST_P(PrefillTest, EveryCombinationOfOptions) {
                            .soft_cap = (bits & 32) != 0 ? 1.5f : 0.0f,
                            .q_size = 3};
     SCOPED_TRACE(bits);
-    CheckPrefill(kernels(), spec, bits);
+    Check(spec, bits);
   }
 }
 
 TEST_P(PrefillTest, EveryStride) {
   for (const std::int64_t stride : {0, 1, 2, 3}) {
     SCOPED_TRACE(stride);
-    CheckPrefill(kernels(),
-                 {.rows = 70,
-                  .kv_len = 150,
-                  .mask = true,
-                  .bias = true,
-                  .k_padding = 5,
-                  .v_padding = 3,
-                  .mask_key_stride = stride,
-                  .bias_key_stride = stride},
-                 8);
+    Check({.rows = 70,
+           .kv_len = 150,
+           .mask = true,
+           .bias = true,
+           .k_padding = 5,
+           .v_padding = 3,
+           .mask_key_stride = stride,
+           .bias_key_stride = stride},
+          8);
   }
 }
 
-// Every type is exact in f32, so that only where a row comes from differs.
+// Every type is exact in f32, so that only where a row comes from differs. The bf16 dot products have bits of their own, of pages as of one
+// run.
 TEST_P(PrefillTest, StoredRowsHaveTheBitsOfTheirFloats) {
   constexpr DType kTypes[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kI8};
   for (const DType k_type : kTypes) {
@@ -78,23 +118,28 @@ TEST_P(PrefillTest, StoredRowsHaveTheBitsOfTheirFloats) {
       for (const std::int64_t page_len : {0, 16, 48, 128, 256}) {
         SCOPED_TRACE(std::string(Name(k_type)) + " keys, " + std::string(Name(v_type)) + " values, pages of " +
                      std::to_string(page_len));
-        KernelCase test({.rows = 300,
-                         .kv_len = 333,
-                         .head_dim = 37,
-                         .v_dim = 21,
-                         .causal = true,
-                         .mask = page_len == 16,
-                         .k_padding = 3,
-                         .v_padding = 1,
-                         .k_type = k_type,
-                         .v_type = v_type,
-                         .page_len = page_len},
-                        11);
+        CaseSpec spec = In({.rows = 300,
+                            .kv_len = 333,
+                            .head_dim = 37,
+                            .v_dim = 21,
+                            .causal = true,
+                            .mask = page_len == 16,
+                            .k_padding = 3,
+                            .v_padding = 1});
+        spec.k_type = k_type;
+        spec.v_type = v_type;
+        spec.page_len = page_len;
+        KernelCase test(spec, 11);
         RunPrefill(kernels(), test, test.rows);
         ExpectNearDefinition(test);
         const auto context = Bits(test.context), lse = Bits(test.lse);
-        test.kv.k = {test.k.data(), test.k_stride()};
-        test.kv.v = {test.v.data(), test.v_stride()};
+        if (UsesBf16Dots() && k_type == DType::kBF16 && v_type == DType::kBF16) {
+          test.spec.page_len = 0;
+          test.Store();
+        } else {
+          test.kv.k = {test.k.data(), test.k_stride()};
+          test.kv.v = {test.v.data(), test.v_stride()};
+        }
         RunPrefill(kernels(), test, test.rows);
         EXPECT_EQ(Bits(test.context), context);
         EXPECT_EQ(Bits(test.lse), lse);
@@ -107,28 +152,27 @@ TEST_P(PrefillTest, StoredRowsHaveTheBitsOfTheirFloats) {
 TEST_P(PrefillTest, KeysStandWhereTheySay) {
   for (const std::int64_t rows : {20, 150}) {
     SCOPED_TRACE(rows);
-    CheckPrefill(kernels(), {.rows = rows, .kv_len = 400, .causal = true, .alibi = true, .forgets_keys = true}, 12);
-    CheckPrefill(kernels(),
-                 {.rows = rows,
-                  .kv_len = 400,
-                  .causal = true,
-                  .alibi = true,
-                  .k_type = DType::kBF16,
-                  .page_len = 48,
-                  .forgets_keys = true},
-                 13);
+    Check({.rows = rows, .kv_len = 400, .causal = true, .alibi = true, .forgets_keys = true}, 12);
+    Check({.rows = rows,
+           .kv_len = 400,
+           .causal = true,
+           .alibi = true,
+           .k_type = DType::kBF16,
+           .page_len = 48,
+           .forgets_keys = true},
+          13);
   }
 }
 
 // The head's k and v exceed the second cache level, so that query blocks share key blocks.
 TEST_P(PrefillTest, ManyQueryBlocksAtOnce) {
-  CheckPrefill(kernels(), {.rows = 300, .kv_len = 1100, .head_dim = 128, .v_dim = 128, .causal = true}, 9);
+  Check({.rows = 300, .kv_len = 1100, .head_dim = 128, .v_dim = 128, .causal = true}, 9);
 }
 
 TEST_P(PrefillTest, LseIsOptional) {
-  KernelCase test({.rows = 20, .kv_len = 30}, 10);
+  KernelCase test(In({.rows = 20, .kv_len = 30}), 10);
   for (QueryRow& row : test.rows) row.lse = nullptr;
-  RunPrefill(kernels(), test, test.rows);
+  Run(test, test.rows);
   ExpectNearDefinition(test);
 }
 
@@ -147,15 +191,15 @@ TEST_P(PrefillTest, BitsDoNotDependOnCompanions) {
                            .soft_cap = (bits & 4) != 0 ? 4.0f : 0.0f,
                            .q_size = 4};
     SCOPED_TRACE(bits);
-    KernelCase test(spec, 20 + bits);
-    RunPrefill(kernels(), test, test.rows);
+    KernelCase test(In(spec), 20 + bits);
+    Run(test, test.rows);
     const auto context = Bits(test.context);
     const auto lse = Bits(test.lse);
 
     for (const std::size_t chunk : {1, 5, 16, 33, 64}) {
       std::fill(test.context.begin(), test.context.end(), kNaN);
       for (std::size_t i = 0; i < test.rows.size(); i += chunk) {
-        RunPrefill(kernels(), test, {test.rows.begin() + i, test.rows.begin() + std::min(i + chunk, test.rows.size())});
+        Run(test, {test.rows.begin() + i, test.rows.begin() + std::min(i + chunk, test.rows.size())});
       }
       EXPECT_EQ(Bits(test.context), context) << "in chunks of " << chunk;
       EXPECT_EQ(Bits(test.lse), lse) << "in chunks of " << chunk;
@@ -177,7 +221,7 @@ TEST_P(PrefillTest, BitsDoNotDependOnCompanions) {
       shuffled.insert(shuffled.begin() + static_cast<std::ptrdiff_t>(i), stranger);
     }
     std::fill(test.context.begin(), test.context.end(), kNaN);
-    RunPrefill(kernels(), test, shuffled);
+    Run(test, shuffled);
     EXPECT_EQ(Bits(test.context), context) << "shuffled among strangers";
     EXPECT_EQ(Bits(test.lse), lse) << "shuffled among strangers";
   }
@@ -185,21 +229,22 @@ TEST_P(PrefillTest, BitsDoNotDependOnCompanions) {
 
 TEST_P(PrefillTest, BitsDoNotDependOnStridesAndAlignment) {
   const CaseSpec spec = {.rows = 70, .kv_len = 150, .head_dim = 24, .v_dim = 20, .causal = true};
-  KernelCase test(spec, 40);
-  RunPrefill(kernels(), test, test.rows);
+  KernelCase test(In(spec), 40);
+  Run(test, test.rows);
   const auto context = Bits(test.context);
-  std::vector<float> k(1 + static_cast<std::size_t>(spec.kv_len * 31), kNaN),
-      v(3 + static_cast<std::size_t>(spec.kv_len * 33), kNaN);
+  CaseSpec apart = spec;
+  apart.k_padding = 7;
+  apart.v_padding = 13;
+  apart.page_len = 160;  // one page; storage is aligned to its elements only
+  KernelCase other(In(apart), 41);
+  other.q = test.q;
   for (std::int64_t j = 0; j < spec.kv_len; ++j) {
-    std::copy_n(test.Key(j), spec.head_dim, k.data() + 1 + j * 31);
-    std::copy_n(test.Value(j), spec.v_dim, v.data() + 3 + j * 33);
+    std::copy_n(test.Key(j), spec.head_dim, other.Key(j));
+    std::copy_n(test.Value(j), spec.v_dim, other.Value(j));
   }
-  test.kv.k.data = k.data() + 1;
-  test.kv.k.stride = 31;
-  test.kv.v.data = v.data() + 3;
-  test.kv.v.stride = 33;
-  RunPrefill(kernels(), test, test.rows);
-  EXPECT_EQ(Bits(test.context), context);
+  for (std::size_t i = 0; i < other.rows.size(); ++i) other.rows[i].q = other.q.data() + i * 24;
+  Run(other, other.rows);
+  EXPECT_EQ(Bits(other.context), context);
 }
 
 // What no row sees, and what some rows do not see, may hold anything.
@@ -209,7 +254,7 @@ TEST_P(PrefillTest, InvisibleKeysAndValuesLeaveNoTrace) {
       SCOPED_TRACE(std::to_string(garbage) + ", options " + std::to_string(bits));
       CaseSpec spec = {
           .rows = 90, .kv_len = 300, .mask = (bits & 1) != 0, .bias = (bits & 2) != 0, .soft_cap = (bits & 4) != 0 ? 5.f : 0};
-      KernelCase test(spec, 50 + bits);
+      KernelCase test(In(spec), 50 + bits);
       // Rows up to 44 see keys below 150; the others see keys from 100 on, without the 10 in the middle of their block if masked.
       for (std::size_t i = 0; i < test.rows.size(); ++i) {
         test.rows[i].key_begin = i < 45 ? 0 : 100;
@@ -217,7 +262,7 @@ TEST_P(PrefillTest, InvisibleKeysAndValuesLeaveNoTrace) {
         if (spec.mask) std::fill_n(test.mask.begin() + static_cast<std::ptrdiff_t>(i) * 300 + 200, 10, std::uint8_t{0});
         if (spec.bias) std::fill_n(test.bias.begin() + static_cast<std::ptrdiff_t>(i) * 300 + 200, 10, -kInfinity);
       }
-      RunPrefill(kernels(), test, test.rows);
+      Run(test, test.rows);
       const auto context = Bits(test.context);
       const auto lse = Bits(test.lse);
       const auto expect_rows = [&](std::size_t begin, std::size_t end) {
@@ -235,21 +280,21 @@ TEST_P(PrefillTest, InvisibleKeysAndValuesLeaveNoTrace) {
       };
       if (spec.mask || spec.bias) {
         spoil(200, 210);  // nobody's
-        RunPrefill(kernels(), test, test.rows);
+        Run(test, test.rows);
         expect_rows(0, 90);
       }
       spoil(150, 300);  // seen by the later rows only
-      RunPrefill(kernels(), test, test.rows);
+      Run(test, test.rows);
       expect_rows(0, 45);
     }
   }
 }
 
 TEST_P(PrefillTest, EmptyRows) {
-  KernelCase test({.rows = 40, .kv_len = 20}, 60);
+  KernelCase test(In({.rows = 40, .kv_len = 20}), 60);
   for (std::size_t i = 0; i < 40; i += 2) test.rows[i].key_end = test.rows[i].key_begin = 20;
   test.rows[4].sink = 1.25f;
-  EXPECT_EQ(RunPrefill(kernels(), test, test.rows), 20);
+  EXPECT_EQ(Run(test, test.rows), 20);
   ExpectNearDefinition(test);
   EXPECT_EQ(test.lse[4], 1.25f);
   EXPECT_EQ(test.lse[6], -kInfinity);
@@ -261,20 +306,20 @@ TEST_P(PrefillTest, VisibleNonFiniteScores) {
     SCOPED_TRACE(with_options);
     const CaseSpec spec = {.rows = 5, .kv_len = 140, .head_dim = 3, .v_dim = 2, .alibi = with_options};
     for (const std::int64_t j : {0, 77, 139}) {
-      KernelCase test(spec, 70);
+      KernelCase test(In(spec), 70);
       for (std::int64_t i = 0; i < 5; ++i) test.q[static_cast<std::size_t>(i * 3)] = 1;
       test.Key(j)[0] = -kInfinity;  // weighs nothing
-      RunPrefill(kernels(), test, test.rows);
-      KernelCase without(spec, 70);
+      Run(test, test.rows);
+      KernelCase without(In(spec), 70);
       for (std::int64_t i = 0; i < 5; ++i) without.q[static_cast<std::size_t>(i * 3)] = 1;
       std::fill_n(without.Key(j), 3, -3e5f);
-      RunPrefill(kernels(), without, without.rows);
+      Run(without, without.rows);
       for (const float x : test.context) EXPECT_TRUE(std::isfinite(x));
       for (const float x : test.lse) EXPECT_TRUE(std::isfinite(x));
 
       for (const float bad : {kNaN, -kNaN, kOddNaN, kInfinity}) {
         test.Key(j)[0] = bad;
-        RunPrefill(kernels(), test, test.rows);
+        Run(test, test.rows);
         for (const float x : test.context) EXPECT_TRUE(std::isnan(x));
         for (const float x : test.lse) EXPECT_TRUE(std::isnan(x));
       }
@@ -283,10 +328,10 @@ TEST_P(PrefillTest, VisibleNonFiniteScores) {
 }
 
 TEST_P(PrefillTest, OnlyMinusInfinityScores) {
-  KernelCase test({.rows = 3, .kv_len = 9, .head_dim = 1, .v_dim = 2}, 71);
+  KernelCase test(In({.rows = 3, .kv_len = 9, .head_dim = 1, .v_dim = 2}), 71);
   std::fill(test.q.begin(), test.q.end(), 1.0f);
   std::fill(test.k.begin(), test.k.end(), -kInfinity);
-  EXPECT_EQ(RunPrefill(kernels(), test, test.rows), 0);  // there were keys, though none weighs anything
+  EXPECT_EQ(Run(test, test.rows), 0);  // there were keys, though none weighs anything
   for (const float x : test.context) EXPECT_EQ(x, 0.0f);
   for (const float x : test.lse) EXPECT_EQ(x, -kInfinity);
 }
@@ -294,9 +339,9 @@ TEST_P(PrefillTest, OnlyMinusInfinityScores) {
 TEST_P(PrefillTest, VisibleNonFiniteValues) {
   for (const bool causal : {false, true}) {
     for (const float bad : {kNaN, kInfinity, -kInfinity}) {
-      KernelCase test({.rows = 70, .kv_len = 70, .v_dim = 6, .causal = causal}, 80);
+      KernelCase test(In({.rows = 70, .kv_len = 70, .v_dim = 6, .causal = causal}), 80);
       test.Value(33)[2] = bad;
-      RunPrefill(kernels(), test, test.rows);
+      Run(test, test.rows);
       for (std::size_t i = 0; i < 70; ++i) {
         for (std::size_t c = 0; c < 6; ++c) {
           EXPECT_EQ(std::isfinite(test.context[i * 6 + c]), c != 2 || (causal && i < 33)) << "row " << i << ", column " << c;
@@ -308,16 +353,16 @@ TEST_P(PrefillTest, VisibleNonFiniteValues) {
 
 // The first reference of a row may be anything, and so may what it would be rescaled by.
 TEST_P(PrefillTest, EveryFirstReference) {
-  KernelCase test({.rows = 600, .kv_len = 9, .head_dim = 1, .v_dim = 3}, 85);
+  KernelCase test(In({.rows = 600, .kv_len = 9, .head_dim = 1, .v_dim = 3}), 85);
   std::fill(test.k.begin(), test.k.end(), 1.0f);
   for (std::size_t i = 0; i < 600; ++i) test.q[i] = (static_cast<float>(i) - 300) * 0.6931472f;
-  RunPrefill(kernels(), test, test.rows);
+  Run(test, test.rows);
   ExpectNearDefinition(test);
 }
 
 // A sum of −0 must not show whether somebody else's key, which adds +0, came after it.
 TEST_P(PrefillTest, ZeroHasOneSign) {
-  KernelCase test({.rows = 2, .kv_len = 300, .head_dim = 1, .v_dim = 5}, 86);
+  KernelCase test(In({.rows = 2, .kv_len = 300, .head_dim = 1, .v_dim = 5}), 86);
   std::fill(test.q.begin(), test.q.end(), 1.0f);
   std::fill(test.k.begin(), test.k.end(), 0.0f);
   std::fill(test.v.begin(), test.v.end(), -0.0f);
@@ -326,18 +371,22 @@ TEST_P(PrefillTest, ZeroHasOneSign) {
   *test.Key(192) = 99;
   std::fill_n(test.Value(192), 5, -1.4e-45f);  // weighs less than a half: rounds to −0
   test.rows[0].key_end = 200;
-  RunPrefill(kernels(), test, {test.rows[0]});
+  Run(test, {test.rows[0]});
   const std::vector<std::uint32_t> alone = Bits(test.context);
-  RunPrefill(kernels(), test, test.rows);
+  Run(test, test.rows);
   for (std::size_t c = 0; c < 5; ++c) EXPECT_EQ(Bits(test.context)[c], alone[c]) << "column " << c;
 }
 
 TEST_P(PrefillTest, SubnormalsCount) {
-  KernelCase test({.rows = 3, .kv_len = 8, .head_dim = 4, .v_dim = 5}, 90);
+  KernelCase test(In({.rows = 3, .kv_len = 8, .head_dim = 4, .v_dim = 5}), 90);
   for (float& x : test.q) x *= 1e-40f;
   for (float& x : test.v) x *= 1e-40f;
-  RunPrefill(kernels(), test, test.rows);
+  Run(test, test.rows);
   for (std::size_t i = 0; i < test.context.size(); ++i) {
+    if (UsesBf16Dots()) {  // they are not for them
+      EXPECT_EQ(test.context[i], 0.0f);
+      continue;
+    }
     const double expected = Define(test, test.rows[i / 5]).context[i % 5];
     EXPECT_NEAR(test.context[i], expected, 8 * 1.4e-45);  // a rounding to the subnormal grid per key
     EXPECT_NE(test.context[i], 0.0f);
@@ -345,7 +394,7 @@ TEST_P(PrefillTest, SubnormalsCount) {
 }
 
 TEST_P(PrefillTest, LargeNegativeBiasesWeighNothing) {
-  CheckLargeNegativeBiases([&](const KernelCase& test) { RunPrefill(kernels(), test, test.rows); });
+  CheckLargeNegativeBiases([&](KernelCase& test) { Run(test, test.rows); }, In({}));
 }
 
 /// Softmax in two passes over f32 scores, as a careful program without fusion has it: exact maximum, sums in blocks.
@@ -378,11 +427,13 @@ std::vector<float> TwoPass(const KernelCase& test, const QueryRow& row) {
 }
 
 TEST_P(PrefillTest, AsAccurateAsTwoPasses) {
+  // Products of bf16 numbers are exact until the scale is multiplied into q, which two passes have no need to do.
+  if (GetParam().type != DType::kF32) GTEST_SKIP() << "the two have other roundings";
   const char* const families[] = {"normal", "±1000", "equal", "rising", "falling", "one-hot", "subnormal"};
   for (const std::string family : families) {
     for (unsigned seed = 0; seed < 10; ++seed) {
       SCOPED_TRACE(family + ", seed " + std::to_string(seed));
-      KernelCase test({.rows = 16, .kv_len = 600, .head_dim = 32, .v_dim = 8}, 100 + seed);
+      KernelCase test(In({.rows = 16, .kv_len = 600, .head_dim = 32, .v_dim = 8}), 100 + seed);
       for (std::int64_t j = 0; j < 600; ++j) {
         for (int i = 0; i < 32; ++i) {
           float& k = test.Key(j)[i];
@@ -400,7 +451,7 @@ TEST_P(PrefillTest, AsAccurateAsTwoPasses) {
       if (family == "rising" || family == "falling") {
         for (float& x : test.q) x = std::fabs(x);
       }
-      RunPrefill(kernels(), test, test.rows);
+      Run(test, test.rows);
       float largest_value = 0;
       for (const float x : test.v) largest_value = std::max(largest_value, std::fabs(x));
       double fused_error = 0, two_pass_error = 0;

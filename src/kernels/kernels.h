@@ -213,10 +213,13 @@ struct KernelTable {
   /// row = cap·tanh(row/cap), cap > 0; ±inf becomes ±cap, NaN stays.
   void (*soft_cap_row)(float* row, std::int64_t count, float cap);
 
-  /// For measuring what the machine can do. Both return a value only so that the work is not optimised away.
+  /// For measuring what the machine can do. All return a value only so that the work is not optimised away.
   /// peak_flops: steps times peak_flops_per_step floating-point operations in independent multiply-add chains in registers.
   std::int64_t peak_flops_per_step;
   float (*peak_flops)(std::int64_t steps);
+  /// The same for bf16 dot products, by the target whose kernels use them; null elsewhere.
+  std::int64_t peak_bf16_flops_per_step;
+  float (*peak_bf16_flops)(std::int64_t steps);
   /// Reads bytes from 64-byte aligned data once, in ascending order.
   float (*read_bytes)(const void* data, std::size_t bytes);
 };

@@ -59,7 +59,7 @@ HWY_INLINE PrefillScratch PlaceScratch(void* memory, std::int64_t head_dim, std:
   scratch.keys->v_copy = take(kKeyBlock * Padded(v_dim));
   for (int b = 0; b < kMaxQueryBlocks; ++b) {
     QueryBlock* block = new (scratch.blocks + b) QueryBlock;
-    block->q = take(head_dim * kQueryRows);
+    block->q = reinterpret_cast<Word*>(take(head_dim * kQueryRows));
     block->acc = take(v_dim * kQueryRows);
   }
   float* zeros = next;
@@ -140,7 +140,7 @@ template <class TrackerOf, class Finish>
 HWY_INLINE std::int64_t AttendRows(const CallConstants& call, const QueryRow* rows, std::int64_t num_rows,
                                    const PrefillScratch& scratch, const TrackerOf& tracker_of, const Finish& finish) {
   const KvHead& kv = call.kv;
-  const bool converts = NeedsCopies(kv.k) || (kv.v_dim > 0 && NeedsCopies(kv.v));
+  const bool converts = kPerWord > 1 || NeedsCopies(kv.k) || (kv.v_dim > 0 && NeedsCopies(kv.v));
   const bool fits = kv.kv_len * (kv.head_dim + kv.v_dim) * static_cast<std::int64_t>(sizeof(float)) <= kSecondLevelCacheBytes;
   const std::int64_t rows_at_once = (fits && !converts ? 1 : kMaxQueryBlocks) * kQueryRows;
   std::int64_t empty_rows = 0;

@@ -13,6 +13,7 @@
 #include "hwy/contrib/math/math-inl.h"
 #include "kernels/exp2-inl.h"
 #include "kernels/kernels.h"
+#include "kernels/products-inl.h"
 #include "kernels/stored_rows-inl.h"
 #include "kernels/tile_config-inl.h"
 #include "kernels/transpose-inl.h"
@@ -50,7 +51,7 @@ struct QueryBlock {
   std::uint64_t saw_key;
   const QueryRow* rows;
   int num_rows, num_vectors;
-  float* q;         // [head_dim, kQueryRows], scaled
+  Word* q;          // [WordsOf(head_dim), kQueryRows], as PackQueries does
   float* acc;       // [v_dim, kQueryRows]
   bool acc_is_set;  // false until the first key block is written there
 };
@@ -83,11 +84,13 @@ struct KeyBlock {
   alignas(64) std::uint32_t lane_bit[kQueryRows];  // row r's bit in its half of a visibility word
   alignas(64) float distance[kQueryRows];          // position − origin
   alignas(64) float offset[kKeyBlock];             // where each key stands, from the origin
+  alignas(64) float tile[kKeyTile * kQueryRows];   // of the tile at work: scores that are not calm, weights before they are words
   std::int64_t origin;                             // a place on the key axis
   // The keys at work, shared by all query blocks that come to them.
   std::int64_t first_key = -1;  // −1: none yet
   int num_keys = 0;
-  FloatRows k, v;                    // their rows
+  KeyRows<Element> k;                // their rows
+  KeyRows<Word> v;                   // in words of neighbouring keys
   float *k_copy, *v_copy;            // [kKeyBlock, Padded(head_dim or v_dim)], for rows that cannot be used where they lie
   std::uint64_t visible[kKeyBlock];  // bit r: row r sees the key; valid if has_visible
   bool has_visible;
@@ -95,16 +98,20 @@ struct KeyBlock {
   Segment segments[kTiles];
   int num_segments;
   bool all_seen;       // every row sees every key of the segments
-  float* weights;      // [kKeyBlock, kQueryRows]
+  float* weights;      // [kKeyBlock, kQueryRows]: weights of the second pass; staged biases, and then weights as words
   float* bias;         // [kKeyBlock, kQueryRows], log2 units
   const float* zeros;  // stands for missing rows
 };
+
+/// [WordsOf(kKeyBlock), kQueryRows]
+HWY_INLINE Word* WeightWords(const KeyBlock& keys) { return reinterpret_cast<Word*>(keys.weights); }
 
 /// What is the same for all blocks of a call.
 struct CallConstants {
   KvHead kv;
   RowOptions options;
-  float q_factor;  // into q when packing: scores come out in log2 units, or as TanhOfScaled's argument with a soft cap
+  float
+      q_factor;  // into q or into the sum of products: scores come out in log2 units, or as TanhOfScaled's argument with a soft cap
   float cap_log2;  // soft_cap · log2 e
   // From the last key to the first. With ALiBi and causal attention the scores fall this way; upwards the reference of every lane
   // would have to move every few keys.
@@ -127,8 +134,8 @@ HWY_INLINE void InitKeyBlock(KeyBlock& keys) {
 /// Rows and places of the n keys from first_key on, unless they are bound already.
 HWY_INLINE void BindKeys(const KvHead& kv, std::int64_t first_key, int n, KeyBlock& keys) {
   if (keys.first_key == first_key) return;
-  keys.k = FloatBlock(kv.k, first_key, n, kv.head_dim, keys.k_copy);
-  if (kv.v_dim > 0) keys.v = FloatBlock(kv.v, first_key, n, kv.v_dim, keys.v_copy);
+  keys.k = BindKeyRows(kv.k, first_key, n, kv.head_dim, keys.k_copy);
+  if (kv.v_dim > 0) keys.v = BindValueRows(kv.v, first_key, n, kv.v_dim, keys.v_copy);
   keys.origin = first_key;
   if (kv.key_positions != nullptr) {
     // Where a cache has forgotten keys a block may span more than f32 counts exactly. Seen from the last key, the nearest to the queries,
@@ -195,7 +202,7 @@ HWY_INLINE void BeginQueryBlock(const CallConstants& call, const QueryRow* rows,
     block.neg_ref[r] = block.row_sum[r] = 0.0f;
     block.threshold[r] = r < num_rows ? -kInf : kInf;
   }
-  RowsToLanes(q, call.kv.head_dim, call.q_factor, block.q);
+  PackQueries(q, call.kv.head_dim, call.q_factor, block.q);
 }
 
 /// Writes context and lse; returns how many rows saw no key.

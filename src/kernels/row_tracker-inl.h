@@ -145,11 +145,11 @@ struct RowTracker {
   }
 
   template <int NV>
-  HWY_INLINE void TakeWeights(const TilePlace& at, const KeyBlock& key_block, const VF (&s)[NV][kKeyTile]) {
+  HWY_INLINE void TakeWeights(const TilePlace& at, KeyBlock& key_block, const VF (&s)[NV][kKeyTile]) {
     if (!entropy) return;
     const DF d;
     const int lane0 = at.first_vector * kLanes;
-    const float* HWY_RESTRICT weights = key_block.weights + at.key * kQueryRows + lane0;
+    const float* HWY_RESTRICT weights = TileWeights(at, key_block);
     REGARD_UNROLL for (int v = 0; v < NV; ++v) {
       VF sum = hn::Load(d, rows.block_entropy + lane0 + v * kLanes);
       REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) {

@@ -19,6 +19,10 @@ struct TilePlace {
   int first_vector;        // of the query block
 };
 
+/// Words of weights of one lane.
+inline constexpr int kTileWords = kKeyTile / kPerWord;
+static_assert(kKeyTile % kPerWord == 0);
+
 /// The largest score of one vector's lanes that is neither NaN nor +inf; −inf if there is none.
 HWY_INLINE VF LargestSound(const VF (&s)[kKeyTile]) {
   const DF d;
@@ -47,7 +51,8 @@ HWY_NOINLINE inline void Rescale(std::int64_t v_dim, int vector, const float* ol
   for (std::int64_t c = 0; block.acc_is_set && c < v_dim; ++c) scale(block.acc + c * kQueryRows + lane0);
   for (int tile = 0; tile < kTiles; ++tile) {
     if (vector < keys.scored[tile].first || vector > keys.scored[tile].last) continue;
-    for (int j = 0; j < kKeyTile; ++j) scale(keys.weights + (tile * kKeyTile + j) * kQueryRows + lane0);
+    Word* const words = WeightWords(keys) + tile * kTileWords * kQueryRows + lane0;
+    for (int j = 0; j < kTileWords; ++j) ScaleWords(words + j * kQueryRows, factor);
   }
 }
 
@@ -100,24 +105,32 @@ HWY_INLINE void RelativeScores(const CallConstants& call, const TilePlace& at, c
                                VF (&s)[NV][kKeyTile]) {
   const DF d;
   const int lane0 = at.first_vector * kLanes;
-  const float* k[kKeyTile];  // keys beyond the last are read as the last, and invisible
+  const Element* k[kKeyTile];  // keys beyond the last are read as the last, and invisible
   REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) k[j] = keys.k.data + std::min(at.key + j, keys.num_keys - 1) * keys.k.stride;
-  REGARD_UNROLL for (int v = 0; v < NV; ++v) {
-    // The subtraction of the reference is free: the accumulators start there. The soft cap has to see raw scores.
-    VF start = hn::Load(d, block.neg_ref + lane0 + v * kLanes);
+  // Scores are relative to the reference, and so start there. The soft cap has to see raw scores.
+  const auto start = [&](int v) HWY_ATTR {
     if constexpr (!kPlain) {
-      if (call.options.soft_cap > 0) start = hn::Zero(d);
+      if (call.options.soft_cap > 0) return hn::Zero(d);
     }
-    REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) s[v][j] = start;
+    return hn::Load(d, block.neg_ref + lane0 + v * kLanes);
+  };
+  REGARD_UNROLL for (int v = 0; v < NV; ++v) {
+    const VF from = StartOfProducts(start(v));
+    REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) s[v][j] = from;
   }
-  const float* HWY_RESTRICT q = block.q + lane0;
-  for (std::int64_t i = 0; i < call.kv.head_dim; ++i, q += kQueryRows) {
-    VF qi[NV];
-    REGARD_UNROLL for (int v = 0; v < NV; ++v) qi[v] = hn::Load(d, q + v * kLanes);
+  const DW dw;
+  const Word* HWY_RESTRICT q = block.q + lane0;
+  const std::int64_t words = WordsOf(call.kv.head_dim);
+  for (std::int64_t i = 0; i < words; ++i, q += kQueryRows) {
+    VW qi[NV];
+    REGARD_UNROLL for (int v = 0; v < NV; ++v) qi[v] = hn::Load(dw, q + v * kLanes);
     REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) {
-      const VF kj = hn::Set(d, k[j][i]);
-      REGARD_UNROLL for (int v = 0; v < NV; ++v) s[v][j] = hn::MulAdd(qi[v], kj, s[v][j]);
+      const VW kj = hn::Set(dw, LoadWord(k[j], i));
+      REGARD_UNROLL for (int v = 0; v < NV; ++v) s[v][j] = MulAddWords(qi[v], kj, s[v][j]);
     }
+  }
+  REGARD_UNROLL for (int v = 0; v < NV; ++v) {
+    REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) s[v][j] = FinishScore(s[v][j], start(v), call.q_factor);
   }
   if constexpr (!kPlain) ApplyOptions<NV>(call, block, keys, at, s);
 }
@@ -129,21 +142,25 @@ HWY_INLINE bool WeighIfCalm(const TilePlace& at, QueryBlock& block, KeyBlock& ke
                             const VF (&s)[NV][kKeyTile]) {
   const DF d;
   const int lane0 = at.first_vector * kLanes;
-  float* HWY_RESTRICT weights = keys.weights + at.key * kQueryRows + lane0;
+  Word* HWY_RESTRICT words = WeightWords(keys) + at.key / kPerWord * kQueryRows + lane0;
   float* HWY_RESTRICT block_sum = block.block_sum + lane0;
   CalmCheck<kClamps> check;
   VF sum[NV];
   typename Tracker::template Tile<NV> tracked(tracker, at);
   REGARD_UNROLL for (int v = 0; v < NV; ++v) {
     sum[v] = hn::Load(d, block_sum + v * kLanes);
-    REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) {
-      const VF x = kClamps ? ClampForExp2(s[v][j]) : s[v][j];
-      const VF rounded = RoundExponent(x);
-      check.Add(rounded);
-      const VF p = Exp2OfRounded(x, rounded);
-      hn::Store(p, d, weights + j * kQueryRows + v * kLanes);
-      sum[v] = hn::Add(sum[v], p);
-      tracked.Take(v, s[v][j], x, p);
+    REGARD_UNROLL for (int j = 0; j < kTileWords; ++j) {
+      VF p[kPerWord];
+      REGARD_UNROLL for (int i = 0; i < kPerWord; ++i) {
+        const VF score = s[v][j * kPerWord + i];
+        const VF x = kClamps ? ClampForExp2(score) : score;
+        const VF rounded = RoundExponent(x);
+        check.Add(rounded);
+        p[i] = Exp2OfRounded(x, rounded);
+        sum[v] = hn::Add(sum[v], p[i]);
+        tracked.Take(v, score, x, p[i]);
+      }
+      hn::Store(ToWords(p), DW(), words + j * kQueryRows + v * kLanes);
     }
   }
   if (HWY_UNLIKELY(!check.AllCalm())) return false;
@@ -152,18 +169,28 @@ HWY_INLINE bool WeighIfCalm(const TilePlace& at, QueryBlock& block, KeyBlock& ke
   return true;
 }
 
+/// Where WeighTile leaves weights as f32, [kKeyTile, kQueryRows].
+HWY_INLINE float* TileWeights(const TilePlace& at, KeyBlock& keys) {
+  return (kPerWord == 1 ? keys.weights + at.key * kQueryRows : keys.tile) + at.first_vector * kLanes;
+}
+
 /// Writes the weights of the tile and adds them to block_sum.
 template <int NV>
 HWY_INLINE void WeighTile(const TilePlace& at, QueryBlock& block, KeyBlock& keys, const VF (&s)[NV][kKeyTile]) {
   const DF d;
   const int lane0 = at.first_vector * kLanes;
-  float* HWY_RESTRICT weights = keys.weights + at.key * kQueryRows + lane0;
+  Word* HWY_RESTRICT words = WeightWords(keys) + at.key / kPerWord * kQueryRows + lane0;
+  float* HWY_RESTRICT weights = TileWeights(at, keys);
   REGARD_UNROLL for (int v = 0; v < NV; ++v) {
     VF sum = hn::Load(d, block.block_sum + lane0 + v * kLanes);
-    REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) {
-      const VF p = Exp2(s[v][j]);
-      hn::Store(p, d, weights + j * kQueryRows + v * kLanes);
-      sum = hn::Add(sum, p);
+    REGARD_UNROLL for (int j = 0; j < kTileWords; ++j) {
+      VF p[kPerWord];
+      REGARD_UNROLL for (int i = 0; i < kPerWord; ++i) {
+        p[i] = Exp2(s[v][j * kPerWord + i]);
+        sum = hn::Add(sum, p[i]);
+        if constexpr (kPerWord > 1) hn::Store(p[i], d, weights + (j * kPerWord + i) * kQueryRows + v * kLanes);
+      }
+      hn::Store(ToWords(p), DW(), words + j * kQueryRows + v * kLanes);
     }
     hn::Store(sum, d, block.block_sum + lane0 + v * kLanes);
   }
@@ -182,7 +209,7 @@ HWY_INLINE bool IsCalm(const TilePlace& at, const QueryBlock& block, const VF (&
   return hn::AllTrue(d, calm);
 }
 
-/// For a tile that is not calm, whose scores stand where its weights will: moves the references of the lanes that exceed their threshold
+/// For a tile that is not calm, whose scores stand in keys.tile: moves the references of the lanes that exceed their threshold
 /// to their largest score, then weighs.
 /// A lane that had a reference has its scores computed again from the new one: what was relative to −10,000 (a bias that models use for
 /// "hidden") has kept 3 digits behind the point, not 7, and from −10⁹ the new reference itself is off by 64, so that it is taken again
@@ -194,7 +221,7 @@ HWY_NOINLINE void MoveAndWeighTile(const CallConstants& call, const TilePlace& a
   const DF d;
   const int lane0 = at.first_vector * kLanes;
   const VF inf = hn::Set(d, kInf);
-  const float* scores = keys.weights + at.key * kQueryRows + lane0;
+  const float* scores = keys.tile + lane0;
   alignas(64) float old_neg_ref[NV * kLanes];
   MF had_reference[NV], moves[NV];
   VF s[NV][kKeyTile];
@@ -276,7 +303,7 @@ HWY_NOINLINE void ScoreTile(const CallConstants& call, const TilePlace& at, Quer
     is_calm = IsCalm<NV>(at, block, s);
   }
   if (HWY_UNLIKELY(!is_calm)) {
-    float* scores = keys.weights + (at.key * kQueryRows + at.first_vector * kLanes);
+    float* scores = keys.tile + at.first_vector * kLanes;
     REGARD_UNROLL for (int v = 0; v < NV; ++v) {
       REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) hn::Store(s[v][j], DF(), scores + j * kQueryRows + v * kLanes);
     }

@@ -116,11 +116,13 @@ HWY_INLINE const float* FloatRow(const StoredRows& rows, std::int64_t j, std::in
   return copy;
 }
 
-/// A block of rows as f32.
-struct FloatRows {
-  const float* data;
+/// Rows of one block of keys.
+template <class T>
+struct KeyRows {
+  const T* data;
   std::int64_t stride;
 };
+using FloatRows = KeyRows<float>;
 
 /// Rows [first, first + n): where they are stored, or as they are written to `copy` [n, Padded(dim)].
 HWY_INLINE FloatRows FloatBlock(const StoredRows& rows, std::int64_t first, std::int64_t n, std::int64_t dim, float* copy) {

@@ -132,6 +132,43 @@ TEST_P(StoredRowsTest, TellsTheBitsOfTheirFloats) {
   }
 }
 
+// With bf16 dot products too, where weights become words on the way.
+TEST_P(StoredRowsTest, TrackingLeavesTheBitsOfPrefill) {
+  for (const DType type : {DType::kF32, DType::kBF16}) {
+    for (unsigned bits = 0; bits < 16; ++bits) {
+      SCOPED_TRACE(std::string(Name(type)) + ", options " + std::to_string(bits));
+      KernelCase test({.rows = 150,
+                       .kv_len = 301,
+                       .head_dim = 19,
+                       .v_dim = 13,
+                       .ragged = (bits & 1) != 0,
+                       .mask = (bits & 2) != 0,
+                       .alibi = (bits & 4) != 0,
+                       .soft_cap = (bits & 8) != 0 ? 6.0f : 0.0f,
+                       .q_size = 9,  // references move
+                       .q_type = type,
+                       .k_type = type,
+                       .v_type = type},
+                      20 + bits);
+      RunPrefill(kernels(), test, test.rows);
+      const auto context = Bits(test.context), lse = Bits(test.lse);
+      std::fill(test.context.begin(), test.context.end(), kNaN);
+      const Told told = Ask(kernels(), test);
+      EXPECT_EQ(Bits(told.context), context);
+      EXPECT_EQ(Bits(told.lse), lse);
+      // The entropy of weights that are as exact as the scores allow, also where products had them rounded.
+      for (std::size_t i = 0; i < told.entropy.size(); ++i) {
+        double entropy = 0;
+        for (std::size_t j = 0; j < 301; ++j) {
+          const double w = told.weights[i * 301 + j];
+          entropy -= w > 0 ? w * std::log(w) : 0;
+        }
+        EXPECT_NEAR(told.entropy[i], entropy, 2 * Define(test, test.rows[i]).lse_error * (1 + entropy) * 8) << "row " << i;
+      }
+    }
+  }
+}
+
 // Whatever is said by distance, from the weights and the places themselves.
 TEST_P(StoredRowsTest, DistancesAreThoseOfThePlaces) {
   for (const bool alibi : {false, true}) {

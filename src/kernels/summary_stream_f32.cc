@@ -9,8 +9,6 @@
 // Requires   plan-validated sizes, head_dim >= 1, v unused. noexcept if the visitor is, no allocation.
 // Dispatch   exported once below.
 // See        tests/summary/weights_test.cc.
-#include <algorithm>
-
 #include "kernels/targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -18,32 +16,7 @@
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 //
-#include "kernels/weight_tile-inl.h"
-
-HWY_BEFORE_NAMESPACE();
-namespace regard::internal::HWY_NAMESPACE {
-
-std::size_t StreamScratchBytes(std::int64_t head_dim) { return WeightScratchBytes(head_dim); }
-
-void StreamWeights(const KvHead& kv_head, const RowOptions& options, const QueryRow* rows, std::int64_t num_rows,
-                   WeightVisitor visit, void* visitor, void* memory) {
-  KvHead kv = kv_head;
-  kv.v_dim = 0;
-  WeightScratch scratch = PlaceWeightScratch(memory, kv.head_dim);
-  const CallConstants call = MakeConstants(kv, options, kTanhPrescale);
-  ForEachWeightBlock(
-      call, rows, num_rows, scratch, [] {},
-      [&](std::int64_t row, std::int64_t key, int n) {
-        const KeyBlock& keys = *scratch.keys;
-        bool fully_visible = true;
-        for (int j = 0; keys.has_visible && j < n; ++j) fully_visible &= keys.visible[j] == scratch.block->all_rows;
-        visit(visitor, {row, scratch.block->num_rows, key, n, keys.weights, kQueryRows, fully_visible});
-      },
-      [](std::int64_t) {});
-}
-
-}  // namespace regard::internal::HWY_NAMESPACE
-HWY_AFTER_NAMESPACE();
+#include "kernels/weight_stream-inl.h"
 
 #if HWY_ONCE
 namespace regard::internal {

@@ -5,10 +5,11 @@ namespace {
 
 struct CompiledTable {
   std::int64_t target;
+  bool bf16;  // AVX3_BF16
   KernelTable table;
 };
 
-/// One table per compiled target, best first: Highway gives better targets lower bits.
+/// One table per compiled target, best first: Highway gives better targets lower bits. AVX3_BF16 stands before AVX3.
 const std::vector<CompiledTable>& Tables() {
   static const std::vector<CompiledTable> tables = [] {
     std::vector<CompiledTable> result;
@@ -25,26 +26,50 @@ const std::vector<CompiledTable>& Tables() {
       AddSummaryStreamF32(target, table);
       AddSoftmaxF32(target, table);
       AddMachineLimits(target, table);
-      result.push_back({target, table});
+#if REGARD_HAVE_BF16_TARGET
+      if (target == HWY_AVX3) {
+        KernelTable bf16 = table;
+        bf16.target = "AVX3_BF16";
+        AddPrefillBf16(bf16);
+        AddSummaryPassesBf16(bf16);
+        AddMachineLimitsBf16(bf16);
+        result.push_back({target, true, bf16});
+      }
+#endif
+      result.push_back({target, false, table});
     }
     return result;
   }();
   return tables;
 }
 
-bool Supported(std::int64_t target) { return (hwy::SupportedTargets() & target) != 0; }
+bool Supported(const CompiledTable& compiled) {
+#if REGARD_HAVE_BF16_TARGET
+  if (compiled.bf16 && !__builtin_cpu_supports("avx512bf16")) return false;
+#endif
+  return (hwy::SupportedTargets() & compiled.target) != 0;
+}
 
 }  // namespace
 
+#if REGARD_HAVE_BF16_TARGET
+const KernelTable& Avx3Kernels() {
+  for (const CompiledTable& compiled : Tables()) {
+    if (compiled.target == HWY_AVX3 && !compiled.bf16) return compiled.table;
+  }
+  return Tables().front().table;  // AVX3 is compiled where this is
+}
+#endif
+
 std::vector<TargetInfo> CompiledTargets() {
   std::vector<TargetInfo> targets;
-  for (const CompiledTable& compiled : Tables()) targets.push_back({compiled.table.target, Supported(compiled.target)});
+  for (const CompiledTable& compiled : Tables()) targets.push_back({compiled.table.target, Supported(compiled)});
   return targets;
 }
 
 const KernelTable* FindKernels(const std::string& target) {
   for (const CompiledTable& compiled : Tables()) {
-    if (Supported(compiled.target) && (target.empty() || target == compiled.table.target)) return &compiled.table;
+    if (Supported(compiled) && (target.empty() || target == compiled.table.target)) return &compiled.table;
   }
   return nullptr;
 }

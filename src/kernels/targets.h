@@ -13,6 +13,13 @@
 #include "hwy/targets.h"
 #include "kernels/kernels.h"
 
+// AVX3_BF16, a target of our own: AVX3 with the bf16 dot products that Highway 1.0.3 does not know; see bf16_target-inl.h.
+#if HWY_ARCH_X86 && (HWY_TARGETS & HWY_AVX3) != 0 && (HWY_COMPILER_GCC_ACTUAL >= 1100 || HWY_COMPILER_CLANG >= 1100)
+#define REGARD_HAVE_BF16_TARGET 1
+#else
+#define REGARD_HAVE_BF16_TARGET 0
+#endif
+
 namespace regard::internal {
 
 /// Where Highway's dispatch tables keep the entry of one target: a bit out of HWY_TARGETS.
@@ -32,5 +39,15 @@ void AddSummaryReduceF32(std::int64_t target, KernelTable& table);
 void AddSummaryStreamF32(std::int64_t target, KernelTable& table);
 void AddSoftmaxF32(std::int64_t target, KernelTable& table);
 void AddMachineLimits(std::int64_t target, KernelTable& table);
+
+#if REGARD_HAVE_BF16_TARGET
+/// What AVX3_BF16 has instead of AVX3's; called when the table holds those. The kernels hand on what is not stored as bf16.
+void AddPrefillBf16(KernelTable& table);
+void AddSummaryPassesBf16(KernelTable& table);
+void AddMachineLimitsBf16(KernelTable& table);
+
+/// AVX3's own.
+const KernelTable& Avx3Kernels();
+#endif
 
 }  // namespace regard::internal

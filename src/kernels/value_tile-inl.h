@@ -16,46 +16,49 @@ namespace regard::internal::HWY_NAMESPACE {
 template <int NC>
 using ColumnTile = VF[kQueryVectors][NC];
 
-/// Keys [0, n) on vectors kFirst…kLast.
+/// The words of n keys on vectors kFirst…kLast.
 template <int kFirst, int kLast, int NC>
-HWY_INLINE void AddKeys(const float* HWY_RESTRICT weights, const float* HWY_RESTRICT v, std::int64_t v_stride, int n,
+HWY_INLINE void AddKeys(const Word* HWY_RESTRICT weights, const Word* HWY_RESTRICT v, std::int64_t v_stride, int n,
                         ColumnTile<NC>& acc) {
-  const DF d;
-  for (int key = 0; key < n; ++key, weights += kQueryRows, v += v_stride) {
-    VF p[kQueryVectors];
+  const DW d;
+  for (int key = 0; key < n; key += kPerWord, weights += kQueryRows, v += v_stride) {
+    VW p[kQueryVectors];
     REGARD_UNROLL for (int i = kFirst; i <= kLast; ++i) p[i] = hn::Load(d, weights + i * kLanes);
     REGARD_UNROLL for (int c = 0; c < NC; ++c) {
-      const VF vc = hn::Set(d, v[c]);
-      REGARD_UNROLL for (int i = kFirst; i <= kLast; ++i) acc[i][c] = hn::MulAdd(p[i], vc, acc[i][c]);
+      const VW vc = hn::Set(d, v[c]);
+      REGARD_UNROLL for (int i = kFirst; i <= kLast; ++i) acc[i][c] = MulAddWords(p[i], vc, acc[i][c]);
     }
   }
 }
 
+template <int kFirst, int kLast, int NC>
+HWY_INLINE void AddKeys(const Segment& segment, const Word* weights, const KeyRows<Word>& v, ColumnTile<NC>& acc) {
+  const std::int64_t first = segment.key_begin / kPerWord;  // segments begin with a tile
+  AddKeys<kFirst, kLast, NC>(weights + first * kQueryRows, v.data + first * v.stride, v.stride,
+                             segment.key_end - segment.key_begin, acc);
+}
+
 template <int NC, int kFirst = 0, int kLast = 0>
-HWY_INLINE void AddSegment(const Segment& segment, const float* weights, const float* v, std::int64_t v_stride,
-                           ColumnTile<NC>& acc) {
+HWY_INLINE void AddSegment(const Segment& segment, const Word* weights, const KeyRows<Word>& v, ColumnTile<NC>& acc) {
   if (segment.first == kFirst && segment.last == kLast) {
-    AddKeys<kFirst, kLast, NC>(weights + segment.key_begin * kQueryRows, v + segment.key_begin * v_stride, v_stride,
-                               segment.key_end - segment.key_begin, acc);
+    AddKeys<kFirst, kLast, NC>(segment, weights, v, acc);
   } else if constexpr (kLast + 1 < kQueryVectors) {
-    AddSegment<NC, kFirst, kLast + 1>(segment, weights, v, v_stride, acc);
+    AddSegment<NC, kFirst, kLast + 1>(segment, weights, v, acc);
   } else if constexpr (kFirst + 1 < kQueryVectors) {
-    AddSegment<NC, kFirst + 1, kFirst + 1>(segment, weights, v, v_stride, acc);
+    AddSegment<NC, kFirst + 1, kFirst + 1>(segment, weights, v, acc);
   }
 }
 
 /// kWhole: one segment on all vectors. is_set: out holds what earlier key blocks came to, rather than nothing.
 template <int NC, bool kWhole>
-HWY_NOINLINE void AddColumns(const KeyBlock& keys, const float* v, std::int64_t v_stride, bool is_set, float* HWY_RESTRICT out) {
+HWY_NOINLINE void AddColumns(const KeyBlock& keys, const KeyRows<Word>& v, bool is_set, float* HWY_RESTRICT out) {
   const DF d;
   ColumnTile<NC> acc;
   REGARD_UNROLL for (int i = 0; i < kQueryVectors; ++i) { REGARD_UNROLL for (int c = 0; c < NC; ++c) acc[i][c] = hn::Zero(d); }
   if constexpr (kWhole) {
-    const Segment& segment = keys.segments[0];
-    AddKeys<0, kQueryVectors - 1, NC>(keys.weights + segment.key_begin * kQueryRows, v + segment.key_begin * v_stride, v_stride,
-                                      segment.key_end - segment.key_begin, acc);
+    AddKeys<0, kQueryVectors - 1, NC>(keys.segments[0], WeightWords(keys), v, acc);
   } else {
-    for (int i = 0; i < keys.num_segments; ++i) AddSegment<NC>(keys.segments[i], keys.weights, v, v_stride, acc);
+    for (int i = 0; i < keys.num_segments; ++i) AddSegment<NC>(keys.segments[i], WeightWords(keys), v, acc);
   }
   if (is_set) {
     REGARD_UNROLL for (int c = 0; c < NC; ++c) {
@@ -70,20 +73,21 @@ HWY_NOINLINE void AddColumns(const KeyBlock& keys, const float* v, std::int64_t 
 }
 
 /// Whether any value of the segments' rows is NaN or infinite.
-HWY_NOINLINE inline bool HasNonFinite(const KeyBlock& keys, const float* v, std::int64_t v_stride, std::int64_t v_dim) {
+HWY_NOINLINE inline bool HasNonFinite(const KeyBlock& keys, const KeyRows<Word>& v, std::int64_t v_dim) {
   const DF d;
+  const DW dw;
   // Of v·0: stays 0 unless a value is not finite, and then is NaN for good. Four chains, or the latency of one would show.
   VF sum[4] = {hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d)};
   float tail = 0.0f;
   for (int s = 0; s < keys.num_segments; ++s) {
-    for (int key = keys.segments[s].key_begin; key < keys.segments[s].key_end; ++key) {
-      const float* row = v + key * v_stride;
+    for (int key = keys.segments[s].key_begin; key < keys.segments[s].key_end; key += kPerWord) {
+      const Word* row = v.data + key / kPerWord * v.stride;
       std::int64_t c = 0;
       for (; c + 4 * kLanes <= v_dim; c += 4 * kLanes) {
-        REGARD_UNROLL for (int i = 0; i < 4; ++i) sum[i] = hn::MulAdd(hn::LoadU(d, row + c + i * kLanes), hn::Zero(d), sum[i]);
+        REGARD_UNROLL for (int i = 0; i < 4; ++i) sum[i] = MulAddWords(hn::LoadU(dw, row + c + i * kLanes), hn::Zero(dw), sum[i]);
       }
-      for (; c + kLanes <= v_dim; c += kLanes) sum[0] = hn::MulAdd(hn::LoadU(d, row + c), hn::Zero(d), sum[0]);
-      for (; c < v_dim; ++c) tail += row[c] * 0.0f;
+      for (; c + kLanes <= v_dim; c += kLanes) sum[0] = MulAddWords(hn::LoadU(dw, row + c), hn::Zero(dw), sum[0]);
+      for (; c < v_dim; ++c) tail += TimesZero(row[c]);
     }
   }
   sum[0] = hn::Add(hn::Add(sum[0], sum[1]), hn::Add(sum[2], sum[3]));
@@ -92,8 +96,8 @@ HWY_NOINLINE inline bool HasNonFinite(const KeyBlock& keys, const float* v, std:
 
 /// AddColumns lane by lane as visibility says, for blocks where some row must not touch a value that is not finite. The same
 /// operations in the same order, so that the lanes that need no care get the same bits.
-HWY_NOINLINE inline void AddColumnsWithCare(const KeyBlock& keys, const float* v, std::int64_t v_stride, std::int64_t v_dim,
-                                            bool is_set, float* out) {
+HWY_NOINLINE inline void AddColumnsWithCare(const KeyBlock& keys, const KeyRows<Word>& v, std::int64_t v_dim, bool is_set,
+                                            float* out) {
   const DF d;
   const DU du;
   for (std::int64_t c = 0; c < v_dim; ++c) {
@@ -103,11 +107,9 @@ HWY_NOINLINE inline void AddColumnsWithCare(const KeyBlock& keys, const float* v
       for (int s = 0; s < keys.num_segments; ++s) {
         const Segment& segment = keys.segments[s];
         if (i < segment.first || i > segment.last) continue;
-        for (int key = segment.key_begin; key < segment.key_end; ++key) {
-          const VU word = hn::Set(du, static_cast<std::uint32_t>(keys.visible[key] >> ((i * kLanes) & 32)));
-          const VF p = hn::Load(d, keys.weights + key * kQueryRows + i * kLanes);
-          const VF with = hn::MulAdd(p, hn::Set(d, v[key * v_stride + c]), acc);
-          acc = hn::IfThenElse(hn::RebindMask(d, hn::TestBit(word, bit)), with, acc);
+        for (int key = segment.key_begin; key < segment.key_end; key += kPerWord) {
+          const VW p = hn::Load(DW(), WeightWords(keys) + key / kPerWord * kQueryRows + i * kLanes);
+          acc = MulAddSeen(keys.visible + key, (i * kLanes) & 32, bit, p, v.data[key / kPerWord * v.stride + c], acc);
         }
       }
       float* to = out + c * kQueryRows + i * kLanes;
@@ -116,24 +118,26 @@ HWY_NOINLINE inline void AddColumnsWithCare(const KeyBlock& keys, const float* v
   }
 }
 
-/// v: the block's first value row.
-HWY_INLINE void AddValues(const KeyBlock& keys, const float* v, std::int64_t v_stride, std::int64_t v_dim, QueryBlock& block) {
+/// v: the block's first row of values, or of what else weights shall sum.
+HWY_INLINE void AddValues(const KeyBlock& keys, const Word* v_data, std::int64_t v_stride, std::int64_t v_dim,
+                          QueryBlock& block) {
+  const KeyRows<Word> v = {v_data, v_stride};
   const bool is_set = block.acc_is_set;
   block.acc_is_set = true;
-  if (!keys.all_seen && HasNonFinite(keys, v, v_stride, v_dim)) {
-    return AddColumnsWithCare(keys, v, v_stride, v_dim, is_set, block.acc);
+  if (!keys.all_seen && HasNonFinite(keys, v, v_dim)) {
+    return AddColumnsWithCare(keys, v, v_dim, is_set, block.acc);
   }
   const bool whole = keys.num_segments == 1 && keys.segments[0].first == 0 && keys.segments[0].last == kQueryVectors - 1;
   std::int64_t c = 0;
   for (; c + 4 <= v_dim; c += 4) {
     float* out = block.acc + c * kQueryRows;
     if (whole) {
-      AddColumns<4, true>(keys, v + c, v_stride, is_set, out);
+      AddColumns<4, true>(keys, {v.data + c, v.stride}, is_set, out);
     } else {
-      AddColumns<4, false>(keys, v + c, v_stride, is_set, out);
+      AddColumns<4, false>(keys, {v.data + c, v.stride}, is_set, out);
     }
   }
-  for (; c < v_dim; ++c) AddColumns<1, false>(keys, v + c, v_stride, is_set, block.acc + c * kQueryRows);
+  for (; c < v_dim; ++c) AddColumns<1, false>(keys, {v.data + c, v.stride}, is_set, block.acc + c * kQueryRows);
 }
 
 }  // namespace regard::internal::HWY_NAMESPACE

@@ -46,7 +46,7 @@ HWY_INLINE WeightScratch PlaceWeightScratch(void* memory, std::int64_t head_dim)
   scratch.keys->bias = take(kKeyBlock * kQueryRows);
   scratch.keys->k_copy = take(kKeyBlock * Padded(head_dim));
   scratch.undefined = take(kQueryRows);
-  scratch.block->q = take(head_dim * kQueryRows);
+  scratch.block->q = reinterpret_cast<Word*>(take(head_dim * kQueryRows));
   scratch.block->acc = nullptr;
   float* zeros = next;
   std::fill_n(zeros, std::max<std::int64_t>(head_dim, kKeyBlock), 0.0f);

@@ -83,7 +83,7 @@ void WeightErrors(const Call& call, const RowIndex& row, const HeadOperands& hea
 
 // Adds one row to the difference. `errors` are the weights'.
 void CompareRow(const RowIndex& row, std::int64_t v_dim, std::int64_t keys, const double* weights, const double* v,
-                const std::vector<double>& errors, const double* expected, const double* got, DType type,
+                const std::vector<double>& errors, const double* expected, const double* got, DType type, double weight_rounding,
                 PathDifference* difference) {
   double row_abs = 0, row_magnitude = 0, row_used = 0;
   for (std::int64_t d = 0; d < v_dim; ++d) {
@@ -95,7 +95,8 @@ void CompareRow(const RowIndex& row, std::int64_t v_dim, std::int64_t keys, cons
       const double value = std::fabs(v[j * v_dim + d]), error = errors[static_cast<std::size_t>(j)],
                    weight = std::fabs(weights[j]);
       if (weight == 0 && error == 0) continue;
-      bound += error * (value + std::fabs(expected[d])) + weight * static_cast<double>(keys + 16) * kUnit * value + kTiny * value;
+      bound += error * (value + std::fabs(expected[d])) + kTiny * value +
+               weight * (static_cast<double>(keys + 16) * kUnit + weight_rounding) * value;
     }
     row_abs = std::max(row_abs, gap);
     if (std::isfinite(expected[d])) row_magnitude = std::max(row_magnitude, std::fabs(expected[d]));
@@ -116,7 +117,7 @@ bool Agreement::agrees() const {
 }
 
 PathDifference CompareRows(const std::string& path, const Call& call, const RowSample& sample, const RowStages& reference,
-                           const Tensor& context, DType context_type) {
+                           const Tensor& context, DType context_type, double weight_rounding) {
   PathDifference difference;
   difference.path = path;
   HeadOperands head;
@@ -129,7 +130,8 @@ PathDifference CompareRows(const std::string& path, const Call& call, const RowS
     LoadHead(call.k, call.v, row.batch, row.head / group_size, &head);
     WeightErrors(call, row, head, reference, r, &errors);
     CompareRow(row, v_dim, keys, reference.weights.As<double>() + r * keys, head.v.As<double>(), errors,
-               reference.context.As<double>() + r * v_dim, context.As<double>() + r * v_dim, context_type, &difference);
+               reference.context.As<double>() + r * v_dim, context.As<double>() + r * v_dim, context_type, weight_rounding,
+               &difference);
   }
   return difference;
 }
@@ -152,7 +154,7 @@ PathDifference CompareThirdStage(const std::string& path, const Tensor& weights,
       for (std::int64_t d = 0; d < v_dim; ++d) expected[static_cast<std::size_t>(d)] += w[j] * head.v.As<double>()[j * v_dim + d];
     }
     CompareRow(row, v_dim, keys, w, head.v.As<double>(), errors, expected.data(),
-               context.As<double>() + static_cast<std::int64_t>(n) * v_dim, context_type, &difference);
+               context.As<double>() + static_cast<std::int64_t>(n) * v_dim, context_type, 0, &difference);
   }
   return difference;
 }

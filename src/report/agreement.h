@@ -31,13 +31,13 @@ struct Agreement {
 /// first order in u = 2⁻²⁴: with ε_j the error of masked score j,
 ///     ε_j ≤ u·[(head_dim + 16)·(|scale|·Σ_d |q_d·k_jd| + |lse| + 16) + 8·(|bias| + |alibi| + |masked_score_j| + |lse|)]
 ///     |context_d − reference_d| ≤ Σ_j w_j·ε_j·(|v_jd| + |reference_d|) + (kv_len + 16)·u·Σ_j w_j·|v_jd|
-///                               + the rounding to `context_type`
+///                               + weight_rounding·Σ_j w_j·|v_jd| + the rounding to `context_type`
 /// where the terms are those of the dot product with its inputs and scale rounded, summed from a running reference near the
 /// largest score; of exp and its argument (its absolute error grows with the argument); and of a sum in any order. A soft cap has
 /// slope ≤ 1 and adds nothing to the first term. Where ε_j is not small, beside biases of millions, the weight may be anything up
 /// to w_j·exp(2·ε_j) ≤ 1.
 PathDifference CompareRows(const std::string& path, const Call& call, const RowSample& sample, const RowStages& reference,
-                           const Tensor& context, DType context_type);
+                           const Tensor& context, DType context_type, double weight_rounding = 0);
 
 /// The third stage alone: weights [rows, kv_len] times v, where `group_size` heads read one of v, each element against a sum in
 /// double. `weight_error` bounds the relative error of the weights that `context` was made from: 0 when it was made from these

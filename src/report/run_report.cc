@@ -7,6 +7,7 @@
 #include <limits>
 #include <utility>
 
+#include "attention/fused.h"
 #include "regard/stages.h"
 #include "report/stage_words.h"
 #include "report/text.h"
@@ -172,7 +173,10 @@ RunReport MakeRunReport(const io::Problem& problem, const RunResult& result, con
     const Tensor& context = is_result ? shown : path == Path::kStaged ? staged.context : computed;
     const DType type = is_result ? result.context.dtype() : DType::kF32;
     const std::string rounded = type == DType::kF32 ? "" : fmt::format(", rounded to {}", Name(type));
-    report.agreement.paths.push_back(CompareRows(Name(path) + rounded, call, report.sample, reference, context, type));
+    const double weight_rounding =
+        path == Path::kFused ? internal::WeightRounding(PlanShape::Of(call.q, call.k, call.v), exec.isa) : 0;
+    report.agreement.paths.push_back(
+        CompareRows(Name(path) + rounded, call, report.sample, reference, context, type, weight_rounding));
   };
   compare(Path::kFused);
   compare(Path::kStaged);

@@ -35,7 +35,7 @@ TEST(DiagnosisOf, StandsBesideTheNumbers) {
   {
     testing::ScopedFakeTestPartResultReporter reporter(testing::ScopedFakeTestPartResultReporter::INTERCEPT_ONLY_CURRENT_THREAD,
                                                        &failures);
-    ErrorLedger().Compare(OptimizedPaths().front(), p, wrong, right, ErrorBounds(p, right, OptimizedPaths().front().path));
+    ErrorLedger().Compare(OptimizedPaths().front(), p, wrong, right, ErrorBounds(p, right, OptimizedPaths().front()));
   }
   ASSERT_GT(failures.size(), 1);
   EXPECT_NE(std::string(failures.GetTestPartResult(failures.size() - 1).message()).find("scale missing (F01)"),

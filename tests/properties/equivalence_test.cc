@@ -19,7 +19,7 @@ TEST_P(Equivalence, FollowsTheDefinition) {
     const RunResult reference = RunPath(ReferencePath(), p);
     Random layout(seed);
     const RunResult result = RunPath(GetParam(), p, {.layout = &layout, .any_output_type = layout.Chance(0.3)});
-    ledger.Compare(GetParam(), p, result, reference, ErrorBounds(p, reference, GetParam().path));
+    ledger.Compare(GetParam(), p, result, reference, ErrorBounds(p, reference, GetParam()));
     if (HasFailure()) return;
   }
   if (seeds.size() > 1) ledger.ExpectAlive();

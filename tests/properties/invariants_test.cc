@@ -88,7 +88,7 @@ TEST(Invariants, WeightsAreSharesOfTheVisibleKeys) {
     SCOPED_TRACE(p.description);
     const RunResult reference = RunPath(ReferencePath(), p);
     for (const PathCase& path : {ReferencePath(), PathCase{Path::kStaged}}) {
-      const Bounds bounds = ErrorBounds(p, reference, path.path);
+      const Bounds bounds = ErrorBounds(p, reference, path);
       const RunResult r = RunPath(path, p);
       double mass = 0, expected_mass = 0, mass_bound = 0;
       for (std::int64_t row = 0; row < p.num_rows(); ++row) {
@@ -130,7 +130,7 @@ TEST(Invariants, ContextIsTheWeightedMeanOfTheValues) {
     const Tensor v = Tensor::CopyOf(AsRank4(p.v), DType::kF64);
     for (const PathCase& path : AllPaths()) {
       const RunResult r = RunPath(path, p);
-      const Bounds bounds = ErrorBounds(p, reference, path.path);
+      const Bounds bounds = ErrorBounds(p, reference, path);
       for (std::int64_t row = 0; row < p.num_rows(); ++row) {
         const std::int64_t b = row / (p.heads * p.q_len), kv_head = row / p.q_len % p.heads / (p.heads / p.kv_heads);
         for (std::int64_t d = 0; d < p.v_dim; ++d) {
@@ -208,7 +208,7 @@ TEST(Invariants, PermutingPairsOfKeyAndValueChangesNothing) {
     const RunResult reference = RunPath(ReferencePath(), p);
     for (const PathCase& path : AllPaths()) {
       const RunResult a = RunPath(path, p), b = RunPath(path, permuted);
-      const Bounds bounds = ErrorBounds(p, reference, path.path);
+      const Bounds bounds = ErrorBounds(p, reference, path);
       for (std::int64_t row = 0; row < p.num_rows(); ++row) ExpectRowsAgree(a, row, b, row, bounds, row);
     }
     if (HasFailure()) break;
@@ -228,7 +228,7 @@ TEST(Invariants, DoublingEveryPairAddsLn2ToTheLse) {
     for (const PathCase& path : AllPaths()) {
       RunResult a = RunPath(path, p);
       const RunResult b = RunPath(path, doubled);
-      const Bounds bounds = ErrorBounds(doubled, reference, path.path);
+      const Bounds bounds = ErrorBounds(doubled, reference, path);
       for (std::int64_t row = 0; row < p.num_rows(); ++row) {
         a.lse.at(row, 0) += std::numbers::ln2;
         ExpectRowsAgree(a, row, b, row, bounds, row);
@@ -256,7 +256,7 @@ TEST(Invariants, AConstantAddedToARowOfScoresOnlyMovesTheLse) {
     for (const PathCase& path : AllPaths()) {
       const RunResult after = RunPath(path, p);
       RunResult& moved = before[n++];
-      const Bounds bounds = ErrorBounds(p, reference, path.path);
+      const Bounds bounds = ErrorBounds(p, reference, path);
       for (std::int64_t row = 0; row < p.num_rows(); ++row) {
         moved.lse.at(row, 0) += bias(row % p.q_len, 0);
         ExpectRowsAgree(moved, row, after, row, bounds, row);
@@ -283,8 +283,8 @@ TEST(Invariants, ContextIsLinearInTheValues) {
                                    RunPath(ReferencePath(), third)};
     for (const PathCase& path : AllPaths()) {
       const RunResult a = RunPath(path, p), b = RunPath(path, second), c = RunPath(path, third);
-      const Bounds bounds[] = {ErrorBounds(p, reference[0], path.path), ErrorBounds(second, reference[1], path.path),
-                               ErrorBounds(third, reference[2], path.path)};
+      const Bounds bounds[] = {ErrorBounds(p, reference[0], path), ErrorBounds(second, reference[1], path),
+                               ErrorBounds(third, reference[2], path)};
       for (std::int64_t row = 0; row < p.num_rows(); ++row) {
         for (std::int64_t d = 0; d < p.v_dim; ++d) {
           const auto stored = [&](const RunResult& r) { return StoredHalfUnit(r.context.dtype, r.context.at(row, d)); };
@@ -338,7 +338,7 @@ TEST(Invariants, SplittingKeysAndMergingGivesTheWhole) {
     const RunResult reference = RunPath(ReferencePath(), p);
     for (const PathCase& path : AllPaths()) {
       const RunResult whole = RunPath(path, p), a = RunPath(path, left), b = RunPath(path, right);
-      const Bounds bounds = ErrorBounds(p, reference, path.path);
+      const Bounds bounds = ErrorBounds(p, reference, path);
       for (std::int64_t row = 0; row < p.num_rows(); ++row) {
         const double top = std::max(a.lse.at(row, 0), b.lse.at(row, 0));
         const double share_a = std::exp(a.lse.at(row, 0) - top), share_b = std::exp(b.lse.at(row, 0) - top);
@@ -370,7 +370,7 @@ TEST(Invariants, ACausalRowIsFullAttentionToItsPrefix) {
     const RunResult reference = RunPath(ReferencePath(), p);
     for (const PathCase& path : AllPaths()) {
       const RunResult causal = RunPath(path, p), full = RunPath(path, prefix);
-      const Bounds bounds = ErrorBounds(p, reference, path.path);
+      const Bounds bounds = ErrorBounds(p, reference, path);
       for (std::int64_t head = 0; head < p.batch * p.heads; ++head) {
         ExpectRowsAgree(causal, head * p.q_len + i, full, head, bounds, head * p.q_len + i);
       }
@@ -390,7 +390,7 @@ TEST(Invariants, GroupedHeadsAreRepeatedKeysAndValues) {
     const RunResult reference = RunPath(ReferencePath(), p);
     for (const PathCase& path : AllPaths()) {
       const RunResult grouped = RunPath(path, p), whole = RunPath(path, all_heads);
-      const Bounds bounds = ErrorBounds(p, reference, path.path);
+      const Bounds bounds = ErrorBounds(p, reference, path);
       for (std::int64_t row = 0; row < p.num_rows(); ++row) ExpectRowsAgree(grouped, row, whole, row, bounds, row);
     }
     if (HasFailure()) break;

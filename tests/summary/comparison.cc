@@ -64,7 +64,7 @@ class Comparison {
         o_(options),
         places_(problem),
         r_(RunPath(ReferencePath(), problem)),
-        bounds_(ErrorBounds(problem, r_, Path::kFused)),
+        bounds_(ErrorBounds(problem, r_, path)),
         s_(Summarize(p_.q, p_.k, p_.v, p_.params, o_, {.isa = path.isa, .threads = p_.threads})) {}
 
   void Check() {

@@ -77,7 +77,7 @@ TEST_P(Weights, TilesAreTheWeightsOfTheDefinition) {
     const TestProblem p = MakeProblem(seed);
     SCOPED_TRACE(p.description);
     const RunResult reference = RunPath(ReferencePath(), p);
-    const Bounds bounds = ErrorBounds(p, reference, Path::kFused);
+    const Bounds bounds = ErrorBounds(p, reference, GetParam());
     const AttentionResult fused = Attention(p.q, p.k, p.v, p.params, {.isa = GetParam().isa, .threads = 1});
     const Collector seen = Collect(GetParam(), p, fused.lse, p.threads);
     for (std::int64_t row = 0; row < p.num_rows(); ++row) {

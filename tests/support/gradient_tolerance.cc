@@ -37,7 +37,7 @@ class GradientBoundsMaker {
         c_(c),
         r_(stages),
         a_(ArithmeticOf(path)),
-        forward_(ErrorBounds(p, stages, path)),
+        forward_(ErrorBounds(p, stages, {path})),
         q_(Tensor::CopyOf(AsRank4(p.q), DType::kF64)),
         k_(Tensor::CopyOf(AsRank4(p.k), DType::kF64)),
         v_(Tensor::CopyOf(AsRank4(p.v), DType::kF64)),

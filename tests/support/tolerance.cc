@@ -8,6 +8,7 @@
 #include <numbers>
 #include <vector>
 
+#include "attention/fused.h"
 #include "tests/support/diagnosis.h"
 #include "tests/support/placement.h"
 
@@ -28,10 +29,13 @@ constexpr Arithmetic kFused = {0x1p-24, 0x1p-126, 3, 11, 7, 3, 6, 5, 8 * std::nu
 
 class BoundsMaker {
  public:
-  BoundsMaker(const TestProblem& problem, const RunResult& reference, const Arithmetic& arithmetic)
+  /// weight_rounding: of weights for their products with v; such products take what is below the smallest normal number as 0.
+  BoundsMaker(const TestProblem& problem, const RunResult& reference, const Arithmetic& arithmetic, double weight_rounding)
       : p_(problem),
         r_(reference),
         a_(arithmetic),
+        weight_rounding_(weight_rounding),
+        lost_(weight_rounding > 0 ? arithmetic.smallest : arithmetic.unit * arithmetic.smallest),
         q_(Tensor::CopyOf(p_.q, DType::kF64)),
         k_(Tensor::CopyOf(p_.k, DType::kF64)),
         v_(Tensor::CopyOf(p_.v, DType::kF64)) {
@@ -69,15 +73,19 @@ class BoundsMaker {
   void BoundScore(std::int64_t row, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) {
     const double* const query = q_.As<double>() + row * p_.head_dim;
     const double* const key = k_.As<double>() + KvRow(b, h, j) * p_.head_dim;
-    double products = 0;
-    for (std::int64_t d = 0; d < p_.head_dim; ++d) products += std::fabs(query[d] * key[d]);
+    double products = 0, factors = 0;
+    for (std::int64_t d = 0; d < p_.head_dim; ++d) {
+      products += std::fabs(query[d] * key[d]);
+      factors += std::fabs(query[d]) + std::fabs(key[d]);
+    }
     const double scale = std::fabs(p_.params.scale.value_or(static_cast<float>(1 / std::sqrt(static_cast<double>(p_.head_dim)))));
     const double roundings = a_.score_roundings + ConversionRoundings(p_.q.dtype(), a_) + ConversionRoundings(p_.k.dtype(), a_);
     const double head_dim = static_cast<double>(p_.head_dim);
-    // Each product and partial sum may also lose up to half the smallest subnormal.
+    // Each product and partial sum may also lose up to half the smallest subnormal, or all below the smallest normal number, and so may a
+    // factor.
     const double start = a_.reference_lag > 0 && std::isfinite(largest_) ? std::fabs(largest_) + a_.reference_lag : 0;
     const double score = Growth(head_dim + roundings) * a_.unit * (scale * products + start) +
-                         (head_dim + 2) * a_.unit * a_.smallest * (1 + scale);
+                         (head_dim + 2) * lost_ * (1 + scale) + (weight_rounding_ > 0 ? scale * factors * a_.smallest : 0);
     bounds_.scores.at(row, j) = score;
 
     const double capped = std::fabs(r_.capped.at(row, j)), cap = p_.params.soft_cap;
@@ -143,14 +151,14 @@ class BoundsMaker {
   void BoundContext(std::int64_t row, std::int64_t b, std::int64_t h, std::int64_t d) {
     if (!std::isfinite(r_.lse.at(row, 0)) || p_.kv_len == 0) return;
     const double roundings = Growth(static_cast<double>(p_.kv_len)) + 2 + ConversionRoundings(p_.v.dtype(), a_);
-    double bound = static_cast<double>(p_.kv_len) * a_.unit * a_.smallest;
+    double bound = static_cast<double>(p_.kv_len) * lost_ + (weight_rounding_ > 0 ? a_.smallest : 0);  // products; values
     for (std::int64_t j = 0; j < p_.kv_len; ++j) {
       if (!std::isfinite(r_.masked_scores.at(row, j))) continue;
       const double v = std::fabs(v_.As<double>()[KvRow(b, h, j) * p_.v_dim + d]);
       const double weight = r_.weights.at(row, j);
       // A weight is at most 1, and so is its error.
       const double weight_error = weight > 0 ? std::min(1.0, weight * weight_error_[static_cast<std::size_t>(j)]) : 0;
-      bound += (weight_error + weight * roundings * a_.unit + a_.smallest) * v;
+      bound += (weight_error + weight * (roundings * a_.unit + weight_rounding_) + a_.smallest) * v;
     }
     bounds_.context.at(row, d) = bound;
   }
@@ -158,6 +166,7 @@ class BoundsMaker {
   const TestProblem& p_;
   const RunResult& r_;
   const Arithmetic& a_;
+  const double weight_rounding_, lost_;
   const Tensor q_, k_, v_;            // dense
   double largest_ = -kInfinity;       // of the row at hand: its largest masked score
   std::vector<double> weight_error_;  // likewise: relative errors
@@ -208,8 +217,10 @@ double StoredHalfUnit(DType dtype, double value) {
   return std::ldexp(1.0, exponent - format.digits);
 }
 
-Bounds ErrorBounds(const TestProblem& problem, const RunResult& reference, Path path) {
-  return BoundsMaker(problem, reference, ArithmeticOf(path)).Make();
+Bounds ErrorBounds(const TestProblem& problem, const RunResult& reference, const PathCase& path) {
+  const bool fused = path.path == Path::kFused;
+  const double weight_rounding = fused ? internal::WeightRounding(PlanShape::Of(problem.q, problem.k, problem.v), path.isa) : 0;
+  return BoundsMaker(problem, reference, ArithmeticOf(path.path), weight_rounding).Make();
 }
 
 void ErrorLedger::Compare(const PathCase& path, const TestProblem& problem, const RunResult& result, const RunResult& reference,

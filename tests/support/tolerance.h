@@ -11,9 +11,10 @@
 //                  x·u·|masked_scores_j − max| the relative error of exp_j is expm1(a_j) + e·u; that of the sum is the mean of those under
 //                  the weights, + γ of the sum; a weight's is both together + 2u
 //   lse            ln(1 + relative error of the sum) + l·u·(|max| + |ln sum|)         ibid., the shifted log-sum-exp
-//   context        Σ w|v|·(relative error of w + γ of the product)
+//   context        Σ w|v|·(relative error of w + γ of the product + rounding of the weights)
 //
-// plus the underflow unit where numbers are that small, and half a unit of the stored type. Sums of n > 64 terms are taken as
+// plus the underflow unit where numbers are that small, or those numbers themselves where they are taken as 0, and half a unit of the stored
+// type. Sums of n > 64 terms are taken as
 // 8·√n instead of n (Higham and Mary 2019, λ = 8: fails with probability below 1e−13).
 //
 // Bounds that are never approached test nothing. ErrorLedger keeps the largest error/bound of a whole run for each path and stage
@@ -54,7 +55,7 @@ double StoredHalfUnit(DType dtype, double value);
 struct Bounds {
   Grid scores, capped, masked_scores, weights, context, lse;
 };
-Bounds ErrorBounds(const TestProblem& problem, const RunResult& reference, Path path);
+Bounds ErrorBounds(const TestProblem& problem, const RunResult& reference, const PathCase& path);
 
 class ErrorLedger {
  public:
