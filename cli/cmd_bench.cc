@@ -39,11 +39,12 @@ constexpr double kNotedWallExcess = 0.05;
 std::string ShowLimits(const measure::Machine& machine, const measure::Limits& limits) {
   return fmt::format(
       "{}, {} logical CPUs; regard {}, {}, {}\n"
-      "one thread, {}: {:.2f} GHz; multiply-add peak {:.1f} GFLOP/s ({:.2f} vectors of {} a cycle), best of {}; reads {:.1f} "
+      "one thread, {}: {:.2f} GHz; multiply-add peak {:.1f} GFLOP/s ({:.2f} vectors of {} a cycle){}, best of {}; reads {:.1f} "
       "GB/s (1 GiB, huge pages: {})\n\n",
       machine.cpu, machine.logical_cpus, machine.version, machine.compiler, machine.blas, limits.target, limits.clock * 1e-9,
-      limits.peak_flops * 1e-9, limits.FmasPerCycle(), limits.lanes, measure::kPeakRuns, limits.read_bandwidth * 1e-9,
-      machine.huge_pages);
+      limits.peak_flops * 1e-9, limits.FmasPerCycle(), limits.lanes,
+      limits.bf16_peak_flops > 0 ? fmt::format(", of bf16 {:.1f}", limits.bf16_peak_flops * 1e-9) : "", measure::kPeakRuns,
+      limits.read_bandwidth * 1e-9, machine.huge_pages);
 }
 
 // ------------------------------------------------------------------------------------------------------------ the table
@@ -115,7 +116,8 @@ constexpr std::string_view kLegend =
     "median  CPU time of the one thread, wall time of several; \"wall +9 %\" says by how much others on the core drew out the "
     "run\n"
     "rate    4·dim FLOP for each head and each query with a key it sees; decode: bytes of keys, values, queries and context\n"
-    "limit   part of the multiply-add peak of as many threads; decode: of their read bandwidth\n"
+    "limit   part of the multiply-add peak of as many threads, of bf16 where the target has one; decode: of their read "
+    "bandwidth\n"
     "ratio   time for each visible pair against the case without the last word of the name (T131072: against T8192)\n"
     "Before a case was timed, sampled rows of its result were checked against the reference path.\n";
 

@@ -22,7 +22,8 @@ ENVIRONMENT = {
 }
 
 MIN_SECONDS, _MIN_SAMPLES = 1.0, 3
-_LARGEST_ERROR = 1e-4  # f32 attention of normal inputs errs by less than 1e-5; a wrong mask or scale by 1e-2 and more
+# f32 attention of normal inputs errs by less than 1e-5, a wrong mask or scale by 1e-2 and more; bf16 rounds results up to 4 by 8e-3.
+_LARGEST_ERROR = {"f32": 1e-4, "bf16": 2e-2}
 
 
 def load_libraries():
@@ -68,11 +69,11 @@ def checked_calls(shape, libraries, threads):
             peers = library.gradient_peers(shape, q, k, v, d_context, threads)
             error_of = lambda result: shapes.largest_gradient_error(shape, q, k, v, d_context, *result)
         else:
-            peers = library.peers(shape, q, k, v, threads)
-            error_of = lambda result: shapes.largest_error(shape, q, k, v, result)
+            peers, to_floats = library.peers(shape, q, k, v, threads), library.to_floats
+            error_of = lambda result: shapes.largest_error(shape, q, k, v, to_floats(result))
         for name, call in peers.items():
             error = error_of(call())
-            if error <= _LARGEST_ERROR:
+            if error <= _LARGEST_ERROR[shape.dtype]:
                 calls[name] = call
             else:
                 print(f"{shape.name}: {name} is off by {error:.2g} and left out", file=sys.stderr)
@@ -81,7 +82,7 @@ def checked_calls(shape, libraries, threads):
 
 def measure(shape, libraries, command, threads):
     """column -> seconds, and regard's row."""
-    with_staged = shape.q_len == 2048 and not shape.backward
+    with_staged = shape.q_len == 2048 and not shape.backward and shape.dtype == "f32"
     machine, rows = run_regard(command, shape.name + ("/staged" if with_staged else ""), threads)
     times = {name: time_call(call, threads) for name, call in checked_calls(shape, libraries, threads).items()}
     if with_staged:
@@ -113,8 +114,9 @@ def main():
               + "; ".join(f"{column} {show(seconds)}" for column, seconds in times.items()), file=sys.stderr)
 
     print(f"{machine['cpu']}, {machine['clock_ghz']:.2f} GHz; regard {machine['regard']} ({machine['target']}); "
-          + "; ".join(library.VERSION for library in libraries) + f"; f32, {arguments.threads} thread(s)")
-    print(f"multiply-add peak {machine['peak_gflops']:.1f} GFLOP/s, reads {machine['read_gbs']:.1f} GB/s\n")
+          + "; ".join(library.VERSION for library in libraries) + f"; {arguments.threads} thread(s)")
+    bf16_peak = f" (of bf16 {machine['bf16_peak_gflops']:.1f})" if machine["bf16_peak_gflops"] else ""
+    print(f"multiply-add peak {machine['peak_gflops']:.1f} GFLOP/s{bf16_peak}, reads {machine['read_gbs']:.1f} GB/s\n")
     print("| case | regard | of the limit | " + " | ".join(columns) + " | fastest peer / regard |")
     print("|---|---|---|" + "---|" * (len(columns) + 1))
     for shape, row, times in lines:

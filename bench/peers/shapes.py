@@ -16,6 +16,7 @@ class Shape:
     dim: int
     causal: bool
     backward: bool = False
+    dtype: str = "f32"
 
     @property
     def decode(self):
@@ -27,26 +28,33 @@ _PREFILL_HEADS = {128: 16, 512: 8, 2048: 8, 8192: 1, 16384: 1}
 
 DEFAULT_SHAPES = (
     [f"prefill/T{t}/d{d}/{m}" for t in (128, 512, 2048, 8192, 16384) for d in (64, 128) for m in ("full", "causal")]
+    + [f"prefill/T2048/d{d}/{m}/bf16" for d in (64, 128) for m in ("full", "causal")]
     + ["decode/kv8192/d128", "decode/kv32768/d128"]
     + [f"backward/T{t}/d{d}/{m}" for t in (512, 2048, 8192) for d in (64, 128) for m in ("full", "causal")])
 
 
 def parse(name):
-    if match := re.fullmatch(r"(prefill|backward)/T(\d+)/d(\d+)/(full|causal)", name):
+    if match := re.fullmatch(r"(prefill|backward)/T(\d+)/d(\d+)/(full|causal)(?:/(bf16))?", name):
         tokens, dim = int(match[2]), int(match[3])
         if tokens not in _PREFILL_HEADS:
             raise SystemExit(f"{name}: T must be one of {sorted(_PREFILL_HEADS)}")
         heads = _PREFILL_HEADS[tokens]
-        return Shape(name, heads, heads, tokens, tokens, dim, match[4] == "causal", match[1] == "backward")
+        return Shape(name, heads, heads, tokens, tokens, dim, match[4] == "causal", match[1] == "backward",
+                     match[5] or "f32")
     if match := re.fullmatch(r"decode/kv(\d+)/d128", name):
         return Shape(name, 32, 8, 1, int(match[1]), 128, False)
     raise SystemExit(f"{name}: not a shape; use names such as {DEFAULT_SHAPES[0]} or {DEFAULT_SHAPES[-1]}")
 
 
 def inputs(shape):
-    """q, k, v [1, heads, tokens, dim], f32, normal."""
+    """q, k, v [1, heads, tokens, dim], normal, as f32 that hold numbers of the shape's type."""
     random = np.random.default_rng(1)
-    make = lambda heads, tokens: random.standard_normal((1, heads, tokens, shape.dim), dtype=np.float32)
+
+    def make(heads, tokens):
+        x = random.standard_normal((1, heads, tokens, shape.dim), dtype=np.float32)
+        # A bf16 is the upper half of an f32.
+        return x if shape.dtype == "f32" else (x.view(np.uint32) & 0xFFFF0000).view(np.float32)
+
     return make(shape.heads, shape.q_len), make(shape.kv_heads, shape.kv_len), make(shape.kv_heads, shape.kv_len)
 
 

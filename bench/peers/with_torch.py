@@ -7,22 +7,27 @@ from torch.nn.functional import scaled_dot_product_attention
 VERSION = f"PyTorch {torch.__version__}"
 
 
+def to_floats(context):
+    return context.float().numpy()
+
+
 def peers(shape, q, k, v, threads):
-    """name -> a call that returns context [heads, tokens, dim] as a NumPy array."""
+    """name -> a call that returns context [heads, tokens, dim]."""
     torch.set_num_threads(threads)
     torch.set_grad_enabled(False)
-    tq, tk, tv = (torch.from_numpy(x) for x in (q, k, v))
+    dtype = {"f32": torch.float32, "bf16": torch.bfloat16}[shape.dtype]
+    tq, tk, tv = (torch.from_numpy(x).to(dtype) for x in (q, k, v))
     grouped = shape.heads != shape.kv_heads
 
     def flash():
         with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
-            return scaled_dot_product_attention(tq, tk, tv, is_causal=shape.causal, enable_gqa=grouped)[0].numpy()
+            return scaled_dot_product_attention(tq, tk, tv, is_causal=shape.causal, enable_gqa=grouped)[0]
 
     # What asking for weights costs: the same call does not return them, so its materialising route is called directly.
     def math():
         context, _ = torch.ops.aten._scaled_dot_product_attention_math(
             tq, tk, tv, is_causal=shape.causal, enable_gqa=grouped)
-        return context[0].numpy()
+        return context[0]
 
     return {"torch flash": flash, "torch math, weights": math}
 

@@ -7,6 +7,7 @@
 #include <limits>
 #include <optional>
 
+#include "attention/fused.h"
 #include "core/copy.h"
 #include "measure/backward_question.h"
 #include "measure/weights_question.h"
@@ -76,7 +77,7 @@ BenchRow Bench::Run(const BenchCase& bench_case) {
     FillWithNan(work.context());
     FillWithNan(work.lse());
     run();
-    row.verification = VerifyRows(work, work.context(), work.lse());
+    row.verification = VerifyRows(work, work.context(), work.lse(), internal::WeightRounding(work.shape(), exec.isa));
     if (row.verification.passed() && work.empty_rows() != 0)
       row.verification.fault = fmt::format("{} empty rows, 0 expected", work.empty_rows());
   } else {
@@ -96,6 +97,11 @@ BenchRow Bench::Run(const BenchCase& bench_case) {
   return row;
 }
 
+bool Bench::UsesBf16Dots(const BenchCase& bench_case) {
+  return bench_case.dtype == DType::kBF16 && bench_case.exec.path == Path::kFused && !bench_case.IsDecode() &&
+         LimitsOf(bench_case.exec.isa).bf16_peak_flops > 0;
+}
+
 void Bench::Rate(const BenchCase& bench_case, double flops, double bytes, BenchRow* row) {
   const Limits& limits = LimitsOf(bench_case.exec.isa);
   if (bench_case.IsDecode()) {
@@ -106,7 +112,8 @@ void Bench::Rate(const BenchCase& bench_case, double flops, double bytes, BenchR
   }
   row->unit = "GFLOP/s";
   row->rate = flops / row->median_seconds * 1e-9;
-  row->percent_of_limit = 100 * flops / row->median_seconds / (limits.peak_flops * row->threads);
+  const double peak = UsesBf16Dots(bench_case) ? limits.bf16_peak_flops : limits.peak_flops;
+  row->percent_of_limit = 100 * flops / row->median_seconds / (peak * row->threads);
   row->fault = RateFault(*row);
 }
 

@@ -61,6 +61,8 @@ class Bench {
  private:
   // Bytes per second that so many threads read together.
   double ReadBandwidth(const std::string& isa, int threads);
+  /// Whether a case multiplies bf16 numbers as such: its limit is another, and so is what its weights are rounded to.
+  bool UsesBf16Dots(const BenchCase& bench_case);
   void Rate(const BenchCase& bench_case, double flops, double bytes, BenchRow* row);
 
   TimingOptions timing_;

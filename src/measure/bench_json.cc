@@ -46,6 +46,7 @@ std::string ToJson(const Machine& machine, const Limits& limits, const std::vect
                        {"lanes", limits.lanes},
                        {"clock_ghz", limits.clock * 1e-9},
                        {"peak_gflops", limits.peak_flops * 1e-9},
+                       {"bf16_peak_gflops", limits.bf16_peak_flops > 0 ? Json(limits.bf16_peak_flops * 1e-9) : Json(nullptr)},
                        {"fmas_per_cycle", limits.FmasPerCycle()},
                        {"read_gbs", limits.read_bandwidth * 1e-9}};
   object["rows"] = Json::array();

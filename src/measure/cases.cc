@@ -126,6 +126,13 @@ BenchCase On(const std::string& isa, Rank rank, const BenchCase& best) {
   return c;
 }
 
+// Keys, values, queries and context of another type.
+BenchCase Stored(DType dtype, Rank rank, const BenchCase& f32) {
+  BenchCase c = Variant(Name(dtype), rank, f32);
+  c.dtype = dtype;
+  return c;
+}
+
 BenchCase Threads(int threads, Rank rank, const BenchCase& one) {
   BenchCase c = Variant(fmt::format("{}-threads", threads), rank, one);
   c.exec.threads = threads;
@@ -220,6 +227,17 @@ std::vector<BenchCase> AllCases(const CaseSelection& selection) {
   add(Along(Path::kStaged, kDefault, causal64));
   add(Along(Path::kStaged, kDefault, full128));
   add(Along(Path::kStaged, kDefault, causal128));
+  for (const BenchCase& f32 : {full64, causal64, full128, causal128}) {
+    const bool first = f32.name == full64.name;
+    const BenchCase bf16 = Stored(DType::kBF16, first ? kQuick : kDefault, f32);
+    const BenchCase f16 = Stored(DType::kF16, first ? kDefault : kNamed, f32);
+    add(bf16);
+    add(f16);
+    if (!selection.isa.empty()) continue;
+    if (BestTarget() == "AVX3_BF16") add(On("AVX3", f32.causal ? kNamed : kDefault, bf16));  // converted
+    if (IsSecondTarget("AVX2")) add(On("AVX2", kNamed, bf16));
+    if (IsSecondTarget("AVX2")) add(On("AVX2", kNamed, f16));
+  }
   if (selection.isa.empty() && IsSecondTarget("AVX2")) {
     add(On("AVX2", kQuick, full64));
     add(On("AVX2", kDefault, causal64));

@@ -127,6 +127,13 @@ Limits MeasureLimits(const std::string& isa) {
     asm volatile("" : : "m"(sum));
     const double seconds = ThreadCpuSeconds() - start;
     limits.peak_flops = std::max(limits.peak_flops, static_cast<double>(kPeakSteps * kernels.peak_flops_per_step) / seconds);
+    if (kernels.peak_bf16_flops != nullptr) {
+      const double bf16_start = ThreadCpuSeconds();
+      float bf16_sum = kernels.peak_bf16_flops(kPeakSteps);
+      asm volatile("" : : "m"(bf16_sum));
+      const double flops = static_cast<double>(kPeakSteps * kernels.peak_bf16_flops_per_step);
+      limits.bf16_peak_flops = std::max(limits.bf16_peak_flops, flops / (ThreadCpuSeconds() - bf16_start));
+    }
     // Beside each run and not once: cores that lower their clock for wide vectors take a while to raise it again.
     limits.clock = std::max(limits.clock, MeasureClock());
   }

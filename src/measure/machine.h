@@ -14,12 +14,13 @@ namespace regard::measure {
 
 /// One thread's limits on one instruction set. All rates are per second.
 struct Limits {
-  std::string target = {};    // "AVX3"
-  int lanes = 0;              // f32 numbers a vector
-  double clock = 0;           // Hz, right after the peak loop
-  double peak_flops = 0;      // f32 multiply-adds in registers, an add and a multiplication counted as two
-  double read_bandwidth = 0;  // bytes, ascending, out of kReadBytes in huge pages
-  std::string fault = {};     // why the numbers cannot be believed; empty when they can
+  std::string target = {};     // "AVX3"
+  int lanes = 0;               // f32 numbers a vector
+  double clock = 0;            // Hz, right after the peak loop
+  double peak_flops = 0;       // f32 multiply-adds in registers, an add and a multiplication counted as two
+  double bf16_peak_flops = 0;  // bf16 dot products in registers, of the target that computes with them; 0 elsewhere
+  double read_bandwidth = 0;   // bytes, ascending, out of kReadBytes in huge pages
+  std::string fault = {};      // why the numbers cannot be believed; empty when they can
 
   double FmasPerCycle() const { return clock > 0 && lanes > 0 ? peak_flops / (2 * lanes * clock) : 0; }
 };

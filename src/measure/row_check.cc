@@ -50,12 +50,13 @@ double RowCheck::LseBound() const {
   return 4 * std::sqrt(squares) + SumError(visible_) + 4 * kUnit * std::fabs(Lse());
 }
 
-double RowCheck::ContextBound(std::int64_t d, DType stored) const {
+double RowCheck::ContextBound(std::int64_t d, DType stored, double weight_unit) const {
   double squares = 0, magnitude = 0;
   const double context = std::fabs(Context(d));
   for (std::int64_t j = 0; j < keys_; ++j) {
     const double v = std::fabs(row_.v(0, 0, j, d));
     squares += Square(Weight(j) * score_error_[static_cast<std::size_t>(j)] * (v + context));
+    squares += Square(Weight(j) * weight_unit * v);
     magnitude += Weight(j) * v;
   }
   return 4 * std::sqrt(squares) + SumError(visible_) * magnitude + StorageUnit(stored) * context;

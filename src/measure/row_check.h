@@ -4,6 +4,7 @@
 // them add up to about √n (Higham and Mary 2019):
 //     ε_j = u·[(√dim + 8)·|scale|·Σ_d |q_d·k_jd| + 8·(|m_j| + |lse|)]            of masked score j: products, scale, cap, bias, exp
 //     |Δcontext_d| ≤ 4·√(Σ_j (w_j·ε_j·(|v_jd| + |context_d|))²) + 2·(√n + 8)·u·Σ_j w_j·|v_jd| + rounding to the element type
+//                    and, where weights are rounded to b for their products with v, 4·b·√(Σ_j (w_j·v_jd)²) more
 //     |Δlse|       ≤ 4·√(Σ_j (w_j·ε_j)²) + 2·(√n + 8)·u + 4·u·|lse|
 //     |Δw_j|       ≤ w_j·(4·ε_j + bound of lse)
 //     |Δentropy|   ≤ 4·√(Σ_j (w_j·ε_j·(1 + |ln w_j|))²) + (bound of lse + 2·(√n + 8)·u)·(1 + entropy)
@@ -46,7 +47,8 @@ class RowCheck {
   double Weight(std::int64_t j) const { return reference_.weights(0, 0, 0, j); }
   double Entropy() const;
 
-  double ContextBound(std::int64_t d, DType stored) const;
+  /// weight_unit: what weights are rounded to for their products with v, beyond f32.
+  double ContextBound(std::int64_t d, DType stored, double weight_unit = 0) const;
   double LseBound() const;
   double MaskedScoreBound(std::int64_t j) const { return 4 * score_error_[static_cast<std::size_t>(j)]; }
   double EntropyBound() const;

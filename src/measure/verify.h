@@ -32,7 +32,7 @@ struct Verification {
 };
 
 /// Compares the rows of context [1, heads, q_len, dim] and, when given, of lse [1, heads, q_len] with what the reference path says about
-/// the workload's own row, within the bounds of row_check.h.
-Verification VerifyRows(const Workload& workload, const TensorView& context, const TensorView& lse);
+/// the workload's own row, within the bounds of row_check.h; weight_unit as there.
+Verification VerifyRows(const Workload& workload, const TensorView& context, const TensorView& lse, double weight_unit = 0);
 
 }  // namespace regard::measure
