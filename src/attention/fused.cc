@@ -125,9 +125,10 @@ class FusedRun {
   }
   void Store(const QueryRow& row, std::int64_t b, std::int64_t h, std::int64_t i) const {
     if (results_.context.data != nullptr && !WritesContextInPlace()) {
-      for (std::int64_t d = 0; d < p_.v_dim; ++d) {
-        StoreDouble(results_.context.data, results_.context.dtype, results_.context.Offset(b, h, i, d), row.context[d]);
-      }
+      const MutableView4& to = results_.context;
+      StoreRow(row.context, p_.v_dim,
+               static_cast<char*>(to.data) + to.Offset(b, h, i, 0) * static_cast<std::int64_t>(ItemSize(to.dtype)), to.dtype,
+               to.stride[3]);
     }
     if (results_.lse.data != nullptr && !WritesLseInPlace()) {
       StoreDouble(results_.lse.data, results_.lse.dtype, results_.lse.Offset(b, h, i, 0), *row.lse);

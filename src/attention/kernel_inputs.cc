@@ -72,7 +72,7 @@ KernelInputs::KernelInputs(const Problem& problem, const KernelInputsLayout& lay
   q_ = MakeFloatOperand(p_.q, q_dims, at(layout.q), threads);
   k_ = MakeStoredOperand(p_.k, k_dims, at(layout.k), threads);
   if (values == Values::kUsed) v_ = MakeStoredOperand(p_.v, v_dims, at(layout.v), threads);
-  v_.dtype = StoredType(p_.v, p_.v_dim);  // takes part in the choice of kernels even where it is not read
+  v_.dtype = StoredType(p_.v.dtype);  // takes part in the choice of kernels even where it is not read
   if (p_.bias.data != nullptr) BindBias(at(layout.bias), threads);
   options_ = {p_.scale,
               p_.soft_cap,

@@ -27,6 +27,23 @@ struct Plan::Impl {
 
 namespace {
 
+// What a run converts beforehand, in words. The fused kernels take keys and values of f16 and bf16 as they are.
+std::string Copies(const PlanShape& s, bool fused) {
+  const auto copied = [fused](DType dtype, bool key_or_value) {
+    const bool is_half = dtype == DType::kF16 || dtype == DType::kBF16;
+    return dtype != DType::kF32 && !(fused && key_or_value && is_half);
+  };
+  std::string names;
+  const auto add = [&](const char* name, bool is_copied) {
+    if (is_copied) names += (names.empty() ? "" : ", ") + std::string(name);
+  };
+  add("q", copied(s.q_dtype, false));
+  add("k", copied(s.k_dtype, true));
+  add("v", copied(s.v_dtype, true));
+  if (!names.empty()) return ", copies " + names + " as f32";
+  return s.strided_dim ? ", copies operands without unit stride along dim" : "";
+}
+
 bool WantsStages(const Outputs& outputs) { return outputs.scores || outputs.capped || outputs.masked_scores || outputs.weights; }
 
 }  // namespace
@@ -106,11 +123,7 @@ std::string Plan::Description() const {
   if (fused) text += std::string(", ") + impl_->kernels->target;
   text += ", " + std::to_string(impl_->threads) + (impl_->threads == 1 ? " thread" : " threads");
   if (fused) text += ", " + internal::KernelChoice(s.q_len, s.heads / s.kv_heads);
-  const bool converts = s.q_dtype != DType::kF32 || s.k_dtype != DType::kF32 || s.v_dtype != DType::kF32;
-  if (impl_->exec.path != Path::kReference && (converts || s.strided_dim)) {
-    text += std::string(", copies ") + (converts ? "operands that are not f32" : "operands without unit stride along dim");
-  }
-  return text;
+  return impl_->exec.path == Path::kReference ? text : text + Copies(s, fused);
 }
 
 Status Plan::Run(const Inputs& inputs, const Outputs& outputs, Workspace& workspace) const noexcept {

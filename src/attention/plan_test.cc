@@ -66,6 +66,18 @@ TEST(Plan, SaysHowAnIsaIsSpelled) {
   ExpectError([&] { Plan(shape, {}, {.isa = "AVX9"}); }, ErrorCode::kUnsupported, "use one of " + best);
 }
 
+TEST(Plan, SaysWhatItCopies) {
+  PlanShape shape{.batch = 1, .heads = 2, .kv_heads = 2, .q_len = 20, .kv_len = 20, .head_dim = 8, .v_dim = 8};
+  EXPECT_EQ(Plan(shape, {}).Description().find("copies"), std::string::npos);
+  shape.q_dtype = shape.k_dtype = shape.v_dtype = DType::kBF16;
+  EXPECT_TRUE(Plan(shape, {}).Description().ends_with(", copies q as f32"));
+  EXPECT_TRUE(Plan(shape, {}, {.path = Path::kStaged}).Description().ends_with(", copies q, k, v as f32"));
+  shape.v_dtype = DType::kF64;
+  EXPECT_TRUE(Plan(shape, {}).Description().ends_with(", copies q, v as f32"));
+  shape = {.batch = 1, .heads = 2, .kv_heads = 2, .q_len = 20, .kv_len = 20, .head_dim = 8, .v_dim = 8, .strided_dim = true};
+  EXPECT_TRUE(Plan(shape, {}).Description().ends_with(", copies operands without unit stride along dim"));
+}
+
 TEST(Plan, ARunMayNotWriteOverItsInputs) {
   Tensor x(DType::kF32, {5, 4}), context(DType::kF32, {5, 4});
   const Plan plan(PlanShape::Of(x, x, x), {});

@@ -1,6 +1,7 @@
 #include "core/copy.h"
 
 #include <algorithm>
+#include <bit>
 #include <cassert>
 #include <cmath>
 #include <cstring>
@@ -56,19 +57,72 @@ void CopySameType(std::size_t item_size, const char* from, std::int64_t from_str
   }
 }
 
+// ToFloat, ToF16 and ToBF16 (regard/tensor.h) without branches, in the integer arithmetic of 32 bits that compilers make vectors of: rows are
+// converted beside kernels that leave no time to waste.
+
+float FloatOfF16(F16 x) {
+  // Exponent and fraction in the places of f32's, and the bias of the exponent made up by an exact product; inf and NaN keep the largest one.
+  const std::uint32_t magnitude = x.bits & 0x7FFFu, sign = static_cast<std::uint32_t>(x.bits & 0x8000u) << 16;
+  const std::uint32_t finite = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude << 13) * 0x1p112f);
+  return std::bit_cast<float>(finite | sign | (magnitude > 0x7BFFu ? 0x7F800000u : 0));
+}
+
+F16 F16OfFloat(float x) {
+  const std::uint32_t bits = std::bit_cast<std::uint32_t>(x), magnitude = bits & 0x7FFFFFFFu;
+  // Rounded in place, then with the other bias; what carries out of the fraction belongs to the exponent, up to infinity.
+  const std::uint32_t normal = (magnitude + 0xFFFu + (magnitude >> 13 & 1) - (112u << 23)) >> 13;
+  // Below 2⁻¹⁴ adding 0.5 leaves the multiple of 2⁻²⁴ in the low bits.
+  const std::uint32_t subnormal = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3F000000u;
+  const std::uint32_t special = magnitude > 0x7F800000u ? 0x7E00u : 0x7C00u;
+  const std::uint32_t result = magnitude >= 0x47800000u ? special : magnitude < 0x38800000u ? subnormal : normal;
+  return {static_cast<std::uint16_t>(result | (bits >> 16 & 0x8000u))};
+}
+
+BF16 BF16OfFloat(float x) {
+  const std::uint32_t bits = std::bit_cast<std::uint32_t>(x);
+  const std::uint32_t rounded = (bits + 0x7FFFu + (bits >> 16 & 1)) >> 16;
+  return {static_cast<std::uint16_t>((bits & 0x7FFFFFFFu) > 0x7F800000u ? (bits >> 16) | 0x40u : rounded)};
+}
+
 }  // namespace
 
+void StoreRow(const float* from, std::int64_t count, void* data, DType dtype, std::int64_t stride) {
+  const auto each = [&](auto* to, const auto& convert) {
+    if (stride == 1) {
+      for (std::int64_t i = 0; i < count; ++i) to[i] = convert(from[i]);
+    } else {
+      for (std::int64_t i = 0; i < count; ++i) to[i * stride] = convert(from[i]);
+    }
+  };
+  switch (dtype) {
+    case DType::kF32:
+      return CopyRun(from, 1, static_cast<float*>(data), stride, count);
+    case DType::kF16:
+      return each(static_cast<F16*>(data), F16OfFloat);
+    case DType::kBF16:
+      return each(static_cast<BF16*>(data), BF16OfFloat);
+    default:
+      for (std::int64_t i = 0; i < count; ++i) StoreDouble(data, dtype, i * stride, from[i]);
+  }
+}
+
 void LoadRow(const void* data, DType dtype, std::int64_t stride, std::int64_t count, float* to) {
+  const auto each = [&](const auto* from, const auto& convert) {
+    if (stride == 1) {
+      for (std::int64_t i = 0; i < count; ++i) to[i] = convert(from[i]);
+    } else {
+      for (std::int64_t i = 0; i < count; ++i) to[i] = convert(from[i * stride]);
+    }
+  };
   switch (dtype) {
     case DType::kF32:
       CopyRun(static_cast<const float*>(data), stride, to, 1, count);
       return;
     case DType::kF16:
-      for (std::int64_t i = 0; i < count; ++i) to[i] = ToFloat(static_cast<const F16*>(data)[i * stride]);
-      return;
+      return each(static_cast<const F16*>(data), FloatOfF16);
     case DType::kBF16:
-      for (std::int64_t i = 0; i < count; ++i) to[i] = ToFloat(static_cast<const BF16*>(data)[i * stride]);
-      return;
+      return each(static_cast<const BF16*>(data),
+                  [](BF16 x) { return std::bit_cast<float>(static_cast<std::uint32_t>(x.bits) << 16); });
     default:
       for (std::int64_t i = 0; i < count; ++i) to[i] = static_cast<float>(LoadDouble(data, dtype, i * stride));
   }

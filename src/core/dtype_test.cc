@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <vector>
 
+#include "core/copy.h"
 #include "core/problem.h"
 #include "regard/tensor.h"
 
@@ -113,6 +115,36 @@ TEST(DType, NaNStaysNaN) {
   // A NaN whose payload lies in the bits that are cut.
   EXPECT_TRUE(std::isnan(ToFloat(ToBF16(static_cast<double>(std::bit_cast<float>(0x7F800001u))))));
   EXPECT_TRUE(std::isnan(ToFloat(ToBF16(static_cast<double>(std::bit_cast<float>(0xFFFFFFFFu))))));
+}
+
+// Rows have loops of their own.
+TEST(DType, RowsConvertAsNumbersDo) {
+  std::vector<float> floats;
+  for (std::uint32_t high = 0; high < 0x10000; ++high) {
+    for (const std::uint32_t low : {0u, 1u, 0x0FFFu, 0x1000u, 0x1001u, 0x3000u, 0x7FFFu, 0x8000u, 0x8001u, 0xFFFFu}) {
+      floats.push_back(std::bit_cast<float>(high << 16 | low));
+    }
+  }
+  const auto check = [&]<typename Stored>(DType dtype, Stored (*convert)(double)) {
+    for (const std::size_t stride : {1u, 3u}) {
+      std::vector<Stored> stored(floats.size() * stride);
+      internal::StoreRow(floats.data(), static_cast<std::int64_t>(floats.size()), stored.data(), dtype,
+                         static_cast<std::int64_t>(stride));
+      std::vector<float> loaded(floats.size());
+      internal::LoadRow(stored.data(), dtype, static_cast<std::int64_t>(stride), static_cast<std::int64_t>(floats.size()),
+                        loaded.data());
+      for (std::size_t i = 0; i < floats.size(); ++i) {
+        ASSERT_EQ(stored[i * stride].bits, convert(floats[i]).bits) << std::hex << std::bit_cast<std::uint32_t>(floats[i]);
+        if (std::isnan(floats[i])) {
+          ASSERT_TRUE(std::isnan(loaded[i]));
+        } else {
+          ASSERT_EQ(std::bit_cast<std::uint32_t>(loaded[i]), std::bit_cast<std::uint32_t>(ToFloat(stored[i * stride])));
+        }
+      }
+    }
+  };
+  check.operator()<F16>(DType::kF16, ToF16);
+  check.operator()<BF16>(DType::kBF16, ToBF16);
 }
 
 TEST(DType, LoadAndStore) {

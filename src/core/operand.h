@@ -30,7 +30,7 @@ std::int64_t OperandCopySize(DType dtype, bool strided_dim, std::int64_t batch, 
 FloatOperand MakeFloatOperand(const View4& view, const std::int64_t dims[4], float* copy, int threads,
                               decltype(LoadRow)* load = LoadRow);
 
-/// The same for f32, f16 and bf16.
+/// The same for f32, f16 and bf16, which keep their type when they are copied.
 struct StoredOperand {
   const void* data = nullptr;
   DType dtype = DType::kF32;
@@ -42,8 +42,8 @@ struct StoredOperand {
   }
 };
 bool IsStoredOperand(const View4& view, std::int64_t last_dim);
-/// The element type that MakeStoredOperand's result will have.
-DType StoredType(const View4& view, std::int64_t last_dim);
+/// The element type that MakeStoredOperand's result has.
+DType StoredType(DType dtype);
 std::int64_t StoredCopySize(DType dtype, bool strided_dim, std::int64_t batch, std::int64_t heads, std::int64_t length,
                             std::int64_t dim);
 StoredOperand MakeStoredOperand(const View4& view, const std::int64_t dims[4], float* copy, int threads);
