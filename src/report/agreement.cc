@@ -91,6 +91,7 @@ void CompareRow(const RowIndex& row, std::int64_t v_dim, std::int64_t keys, cons
     double gap = same ? 0 : std::fabs(got[d] - expected[d]);
     if (std::isnan(gap)) gap = kInfinity;
     double bound = StorageError(type, std::fabs(expected[d])) + kTiny;
+    if (weight_rounding > 0) bound += static_cast<double>(keys) * kTiny;  // such products lose what is below it
     for (std::int64_t j = 0; j < keys; ++j) {
       const double value = std::fabs(v[j * v_dim + d]), error = errors[static_cast<std::size_t>(j)],
                    weight = std::fabs(weights[j]);

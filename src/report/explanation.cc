@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "attention/fused.h"
 #include "regard/stages.h"
 #include "report/agreement.h"
 
@@ -94,7 +95,9 @@ Explanation Explain(const Call& call, const RowIndex& row, const ExecOptions& ex
   e.context = Doubles(batched.context.view().Select(0, 0));
   e.per_token = Doubles(stages.context.view().Select(0, 0));
   e.difference = LargestDifference(e.context, e.per_token);
-  e.bound_used = CompareRows(Name(exec.path), call, sample, stages, batched.context, DType::kF32).bound_used;
+  const double weight_rounding =
+      exec.path == Path::kFused ? internal::WeightRounding(PlanShape::Of(call.q, call.k, call.v), exec.isa) : 0;
+  e.bound_used = CompareRows(Name(exec.path), call, sample, stages, batched.context, DType::kF32, weight_rounding).bound_used;
   return e;
 }
 

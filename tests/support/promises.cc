@@ -20,10 +20,9 @@ namespace {
 // What a path gave, compared with the definition.
 void CheckPaths(const TestProblem& p, Random& random, ErrorLedger& ledger) {
   const RunResult reference = RunPath(ReferencePath(), p);
-  const Bounds fused = ErrorBounds(p, reference, Path::kFused), staged = ErrorBounds(p, reference, Path::kStaged);
   for (const PathCase& path : OptimizedPaths()) {
     const RunResult result = RunPath(path, p, {.layout = &random, .any_output_type = random.Chance(0.3), .threads = 1});
-    ledger.Compare(path, p, result, reference, path.path == Path::kFused ? fused : staged);
+    ledger.Compare(path, p, result, reference, ErrorBounds(p, reference, path));
   }
 }
 
