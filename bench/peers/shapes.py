@@ -29,7 +29,7 @@ _PREFILL_HEADS = {128: 16, 512: 8, 2048: 8, 8192: 1, 16384: 1}
 DEFAULT_SHAPES = (
     [f"prefill/T{t}/d{d}/{m}" for t in (128, 512, 2048, 8192, 16384) for d in (64, 128) for m in ("full", "causal")]
     + [f"prefill/T2048/d{d}/{m}/bf16" for d in (64, 128) for m in ("full", "causal")]
-    + ["decode/kv8192/d128", "decode/kv32768/d128"]
+    + ["decode/kv8192/d128", "decode/kv32768/d128", "decode/kv8192/d128/bf16", "decode/kv32768/d128/bf16"]
     + [f"backward/T{t}/d{d}/{m}" for t in (512, 2048, 8192) for d in (64, 128) for m in ("full", "causal")])
 
 
@@ -41,8 +41,8 @@ def parse(name):
         heads = _PREFILL_HEADS[tokens]
         return Shape(name, heads, heads, tokens, tokens, dim, match[4] == "causal", match[1] == "backward",
                      match[5] or "f32")
-    if match := re.fullmatch(r"decode/kv(\d+)/d128", name):
-        return Shape(name, 32, 8, 1, int(match[1]), 128, False)
+    if match := re.fullmatch(r"decode/kv(\d+)/d128(?:/(bf16))?", name):
+        return Shape(name, 32, 8, 1, int(match[1]), 128, False, dtype=match[2] or "f32")
     raise SystemExit(f"{name}: not a shape; use names such as {DEFAULT_SHAPES[0]} or {DEFAULT_SHAPES[-1]}")
 
 

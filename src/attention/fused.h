@@ -30,7 +30,7 @@ void RunFused(const Problem& problem, const KernelTable& kernels, const ExecOpti
               std::byte* workspace, Results* results) noexcept;
 
 /// What the fused path rounds weights to for their products with v, relative to each: 0 where they stay f32. Bf16 dot products round to 2⁻⁹,
-/// twice in a row whose reference moves (docs/numerics.md, section 5).
+/// those of prefill twice in a row whose reference moves (docs/numerics.md, section 5).
 double WeightRounding(const PlanShape& shape, const std::string& isa);
 
 /// Whether q_len queries of a group of heads go to the prefill kernel, and in words why.

@@ -1,5 +1,5 @@
-// The products of decode in f32: a sub-block of key rows with all queries, weights with its value rows. Rows that are stored as something
-// else, that do not fill whole vectors, or that end within the sub-block are first written to the first cache level as f32.
+// The products of decode in f32: a sub-block of key rows with all queries, weights with its value rows. Rows of f16, bf16 and i8 are
+// converted in registers as they are read; rows that do not fill whole vectors are first written to the first cache level as f32.
 #if defined(REGARD_KERNELS_DECODE_F32_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef REGARD_KERNELS_DECODE_F32_INL_H_
 #undef REGARD_KERNELS_DECODE_F32_INL_H_
@@ -8,6 +8,7 @@
 #endif
 
 #include <algorithm>
+#include <cstring>
 
 #include "hwy/cache_control.h"
 #include "kernels/decode_state-inl.h"
@@ -46,40 +47,101 @@ HWY_INLINE void StartStream(const NextRows& next) {
   }
 }
 
-/// kSubBlock rows of Padded(dim) floats: where they are stored, or written to `copy` with zeros for rows that do not exist.
-HWY_INLINE FloatRows WholeRows(const StoredRows& rows, const SubBlock& at, std::int64_t dim, float* copy) {
-  if (rows.dtype == DType::kF32 && at.num_keys == kSubBlock && dim % kLanes == 0) {
-    return {reinterpret_cast<const float*>(StoredRow(rows, at.first_key)), rows.stride};
+/// Rows of a sub-block as they are multiplied: kSubBlock of them, readable in whole groups of vectors.
+struct BlockRows {
+  const std::uint8_t* data;
+  std::int64_t stride;  // in bytes
+};
+
+/// Reads groups of kVectors vectors of a row as f32, elements in the order of Column. A row of kI8 is read without its scale.
+template <DType kType>
+struct RowReader {
+  static constexpr int kVectors = kType == DType::kBF16 ? 2 : 1;
+  static constexpr int kElements = kVectors * kLanes;
+
+  static HWY_INLINE void Read(const std::uint8_t* row, std::int64_t group, VF (&x)[kVectors]) {
+    const std::uint8_t* const from = row + group * kElements * StoredBytes(kType);
+    if constexpr (kType == DType::kBF16) {
+      // Two to a word: the even elements, then the odd ones.
+      const DU du;
+      VU words = hn::LoadU(du, reinterpret_cast<const std::uint32_t*>(from));
+      KeepReadOrder(words);
+      x[0] = hn::BitCast(DF(), hn::ShiftLeft<16>(words));
+      x[1] = hn::BitCast(DF(), hn::And(words, hn::Set(du, 0xFFFF0000u)));
+    } else {
+      x[0] = LoadStored<kType>(from, hn::Set(DF(), 1.0f));
+      KeepReadOrder(x[0]);
+    }
   }
-  const std::int64_t stride = Padded(dim);
-  ConvertRows(rows, at.first_key, at.num_keys, dim, copy, stride);
-  std::fill(copy + at.num_keys * stride, copy + kSubBlock * stride, 0.0f);
-  return {copy, stride};
+
+  /// Where element c of a row comes to lie.
+  static std::int64_t Column(std::int64_t c) {
+    if constexpr (kType != DType::kBF16) return c;
+    return c / kElements * kElements + c % kVectors * kLanes + c % kElements / kVectors;
+  }
+};
+
+/// In which type rows are multiplied: as they are stored if that can be read in whole groups, else as f32.
+HWY_INLINE DType ReadAs(const StoredRows& rows, std::int64_t dim) {
+  const std::int64_t elements = rows.dtype == DType::kBF16 ? RowReader<DType::kBF16>::kElements : kLanes;
+  const bool reads = rows.dtype != DType::kF16 || REGARD_CONVERTS_F16;
+  return reads && dim % elements == 0 ? rows.dtype : DType::kF32;
 }
 
-/// Scores of two rows of kVectors whole vectors, which stay in registers: half as many loads as multiplications, where ScoreRows has more
+/// Where the rows are stored, or written to `copy` with zeros for those that do not exist.
+template <DType kType>
+HWY_INLINE BlockRows WholeRows(const StoredRows& rows, const SubBlock& at, std::int64_t dim, float* copy) {
+  const bool converts = rows.dtype != kType || dim % kLanes != 0;
+  const std::int64_t item = StoredBytes(kType);
+  if (!converts && at.num_keys == kSubBlock) return {StoredRow(rows, at.first_key), rows.stride * item};
+  const std::int64_t stride = Padded(dim) * item;
+  std::uint8_t* const to = reinterpret_cast<std::uint8_t*>(copy);
+  std::fill(to + at.num_keys * stride, to + kSubBlock * stride, std::uint8_t{0});
+  if (converts) {
+    ConvertRows(rows, at.first_key, at.num_keys, dim, copy, Padded(dim));
+  } else {
+    for (int j = 0; j < at.num_keys; ++j)
+      std::memcpy(to + j * stride, StoredRow(rows, at.first_key + j), static_cast<std::size_t>(stride));
+  }
+  return {to, stride};
+}
+
+/// The scales of the rows that exist, zeros for the others. Those of a sub-block lie behind each other.
+HWY_INLINE void LoadScales(const StoredRows& rows, const SubBlock& at, float (&scales)[kSubBlock]) {
+  const void* const run = rows.pages == nullptr ? rows.data : rows.pages[at.first_key / rows.page_len];
+  const std::int64_t in_run = rows.pages == nullptr ? at.first_key : at.first_key % rows.page_len;
+  const std::uint8_t* const from = static_cast<const std::uint8_t*>(run) + rows.page_len * rows.stride;
+  std::memcpy(scales, from + in_run * static_cast<std::int64_t>(sizeof(float)),
+              static_cast<std::size_t>(at.num_keys) * sizeof(float));
+  std::fill(scales + at.num_keys, scales + kSubBlock, 0.0f);
+}
+
+/// Scores of two rows of kHeld whole vectors, which stay in registers: half as many loads as multiplications, where ScoreRows has more
 /// loads than those. Every sum in the same order as there, so that a row's bits do not depend on whether it has a partner.
-template <int kVectors>
-HWY_NOINLINE void ScoreTwoRows(const FloatRows& keys, DecodeRow* rows) {
+template <DType kType, int kHeld>
+HWY_NOINLINE void ScoreTwoRows(const BlockRows& keys, DecodeRow* rows) {
+  using Reader = RowReader<kType>;
   const DF d;
-  VF q[2][kVectors];
+  VF q[2][kHeld];
   REGARD_UNROLL for (int r = 0; r < 2; ++r) {
-    REGARD_UNROLL for (int i = 0; i < kVectors; ++i) {
+    REGARD_UNROLL for (int i = 0; i < kHeld; ++i) {
       q[r][i] = hn::Load(d, rows[r].q + i * kLanes);
       KeepInRegister(q[r][i]);
     }
   }
   alignas(64) float block_sums[2][kSubBlock / 4 * kBlockSums];
-  const float* HWY_RESTRICT k = keys.data;
+  const std::uint8_t* HWY_RESTRICT k = keys.data;
   for (int key = 0; key < kSubBlock; key += 4) {
     VF sum[2][4];
     REGARD_UNROLL for (int j = 0; j < 4; ++j, k += keys.stride) {
       sum[0][j] = sum[1][j] = hn::Zero(d);
-      REGARD_UNROLL for (int i = 0; i < kVectors; ++i) {
-        VF ki = hn::LoadU(d, k + i * kLanes);
-        KeepReadOrder(ki);
-        sum[0][j] = hn::MulAdd(q[0][i], ki, sum[0][j]);
-        sum[1][j] = hn::MulAdd(q[1][i], ki, sum[1][j]);
+      REGARD_UNROLL for (int i = 0; i < kHeld / Reader::kVectors; ++i) {
+        VF x[Reader::kVectors];
+        Reader::Read(k, i, x);
+        REGARD_UNROLL for (int n = 0; n < Reader::kVectors; ++n) {
+          sum[0][j] = hn::MulAdd(q[0][i * Reader::kVectors + n], x[n], sum[0][j]);
+          sum[1][j] = hn::MulAdd(q[1][i * Reader::kVectors + n], x[n], sum[1][j]);
+        }
       }
     }
     REGARD_UNROLL for (int r = 0; r < 2; ++r) {
@@ -90,21 +152,25 @@ HWY_NOINLINE void ScoreTwoRows(const FloatRows& keys, DecodeRow* rows) {
 }
 
 /// Scores of the NR rows from rows on.
-template <int NR>
-HWY_NOINLINE void ScoreRows(const FloatRows& keys, std::int64_t head_dim, DecodeRow* rows) {
+template <DType kType, int NR>
+HWY_NOINLINE void ScoreRows(const BlockRows& keys, std::int64_t head_dim, DecodeRow* rows) {
+  using Reader = RowReader<kType>;
   const DF d;
   const float* HWY_RESTRICT q[NR];
   REGARD_UNROLL for (int r = 0; r < NR; ++r) q[r] = rows[r].q;
   alignas(64) float block_sums[NR][kSubBlock / 4 * kBlockSums];
-  const float* HWY_RESTRICT k = keys.data;
+  const std::uint8_t* HWY_RESTRICT k = keys.data;
   for (int key = 0; key < kSubBlock; key += 4) {
     VF sum[NR][4];
     REGARD_UNROLL for (int r = 0; r < NR; ++r) { REGARD_UNROLL for (int j = 0; j < 4; ++j) sum[r][j] = hn::Zero(d); }
     REGARD_UNROLL for (int j = 0; j < 4; ++j, k += keys.stride) {
-      for (std::int64_t i = 0; i < head_dim; i += kLanes) {
-        VF ki = hn::LoadU(d, k + i);
-        KeepReadOrder(ki);
-        REGARD_UNROLL for (int r = 0; r < NR; ++r) sum[r][j] = hn::MulAdd(hn::Load(d, q[r] + i), ki, sum[r][j]);
+      for (std::int64_t i = 0; i < head_dim / Reader::kElements; ++i) {
+        VF x[Reader::kVectors];
+        Reader::Read(k, i, x);
+        REGARD_UNROLL for (int n = 0; n < Reader::kVectors; ++n) {
+          const std::int64_t at = (i * Reader::kVectors + n) * kLanes;
+          REGARD_UNROLL for (int r = 0; r < NR; ++r) sum[r][j] = hn::MulAdd(hn::Load(d, q[r] + at), x[n], sum[r][j]);
+        }
       }
     }
     REGARD_UNROLL for (int r = 0; r < NR; ++r) {
@@ -115,7 +181,14 @@ HWY_NOINLINE void ScoreRows(const FloatRows& keys, std::int64_t head_dim, Decode
 }
 
 /// All rows' scores; `next` is asked for before the last of them.
-HWY_INLINE void ScoreAllRows(const FloatRows& keys, std::int64_t head_dim, DecodeRow* rows, int num_rows, const NextRows& next) {
+template <DType kType>
+HWY_INLINE void ScoreAllRows(const DecodeCall& call, const SubBlock& at, DecodeScratch& scratch, const NextRows& next) {
+  const DF d;
+  const StoredRows& stored = call.constants.kv.k;
+  const std::int64_t head_dim = Padded(call.constants.kv.head_dim);
+  const int num_rows = call.num_rows;
+  DecodeRow* const rows = scratch.rows;
+  const BlockRows keys = WholeRows<kType>(stored, at, call.constants.kv.head_dim, scratch.k_copy);
   int r = 0;
   const auto before = [&](int n) HWY_ATTR {
     if (r + n == num_rows) StartStream(next);
@@ -123,26 +196,37 @@ HWY_INLINE void ScoreAllRows(const FloatRows& keys, std::int64_t head_dim, Decod
   if constexpr (kDecodeHeldVectors >= 8) {
     for (; (head_dim == 8 * kLanes || head_dim == 4 * kLanes) && r + 2 <= num_rows; r += 2) {
       before(2);
-      head_dim == 8 * kLanes ? ScoreTwoRows<8>(keys, rows + r) : ScoreTwoRows<4>(keys, rows + r);
+      head_dim == 8 * kLanes ? ScoreTwoRows<kType, 8>(keys, rows + r) : ScoreTwoRows<kType, 4>(keys, rows + r);
     }
   }
   for (; r + kDecodeTileRows <= num_rows; r += kDecodeTileRows) {
     before(kDecodeTileRows);
-    ScoreRows<kDecodeTileRows>(keys, head_dim, rows + r);
+    ScoreRows<kType, kDecodeTileRows>(keys, head_dim, rows + r);
   }
   for (; r < num_rows; ++r) {
     before(1);
-    ScoreRows<1>(keys, head_dim, rows + r);
+    ScoreRows<kType, 1>(keys, head_dim, rows + r);
+  }
+  if constexpr (kType == DType::kI8) {
+    alignas(64) float scales[kSubBlock];
+    LoadScales(stored, at, scales);
+    for (r = 0; r < num_rows; ++r) {
+      float* const scores = rows[r].scores;
+      for (int i = 0; i < kSubBlock; i += kLanes) {
+        hn::Store(hn::Mul(hn::Load(d, scores + i), hn::Load(d, scales + i)), d, scores + i);
+      }
+    }
   }
 }
 
 /// rows[r].acc[0…NV vectors) += Σ weights · v over the sub-block. kCare: each row touches only the values it may see.
-template <int NR, int NV, bool kCare>
-HWY_INLINE void MultiplyValues(const FloatRows& values, DecodeRow* rows, std::int64_t column) {
+template <DType kType, int NR, int NV, bool kCare>
+HWY_INLINE void MultiplyValues(const BlockRows& values, DecodeRow* rows, std::int64_t column) {
+  using Reader = RowReader<kType>;
   const DF d;
   VF acc[NR][NV];
   REGARD_UNROLL for (int r = 0; r < NR; ++r) { REGARD_UNROLL for (int i = 0; i < NV; ++i) acc[r][i] = hn::Zero(d); }
-  const float* HWY_RESTRICT v = values.data + column;
+  const std::uint8_t* HWY_RESTRICT v = values.data + column * StoredBytes(kType);
   for (int key = 0; key < kSubBlock; ++key, v += values.stride) {
     if constexpr (kCare) {
       static_assert(NR == 1);
@@ -150,10 +234,14 @@ HWY_INLINE void MultiplyValues(const FloatRows& values, DecodeRow* rows, std::in
     }
     VF p[NR];
     REGARD_UNROLL for (int r = 0; r < NR; ++r) p[r] = hn::Set(d, rows[r].scores[key]);
-    REGARD_UNROLL for (int i = 0; i < NV; ++i) {
-      VF vi = hn::LoadU(d, v + i * kLanes);
-      KeepReadOrder(vi);
-      REGARD_UNROLL for (int r = 0; r < NR; ++r) acc[r][i] = hn::MulAdd(p[r], vi, acc[r][i]);
+    REGARD_UNROLL for (int i = 0; i < NV / Reader::kVectors; ++i) {
+      VF x[Reader::kVectors];
+      Reader::Read(v, i, x);
+      REGARD_UNROLL for (int n = 0; n < Reader::kVectors; ++n) {
+        REGARD_UNROLL for (int r = 0; r < NR; ++r) {
+          acc[r][i * Reader::kVectors + n] = hn::MulAdd(p[r], x[n], acc[r][i * Reader::kVectors + n]);
+        }
+      }
     }
   }
   REGARD_UNROLL for (int r = 0; r < NR; ++r) {
@@ -163,42 +251,106 @@ HWY_INLINE void MultiplyValues(const FloatRows& values, DecodeRow* rows, std::in
 }
 
 /// All columns for NR rows.
-template <int NR, bool kCare>
-HWY_NOINLINE void MultiplyValueRows(const FloatRows& values, std::int64_t v_dim, DecodeRow* rows) {
+template <DType kType, int NR, bool kCare>
+HWY_NOINLINE void MultiplyValueRows(const BlockRows& values, std::int64_t v_dim, DecodeRow* rows) {
+  constexpr int kFew = RowReader<kType>::kVectors;
   std::int64_t column = 0;
   for (; column + kDecodeTileColumns * kLanes <= v_dim; column += kDecodeTileColumns * kLanes) {
-    MultiplyValues<NR, kDecodeTileColumns, kCare>(values, rows, column);
+    MultiplyValues<kType, NR, kDecodeTileColumns, kCare>(values, rows, column);
   }
-  for (; column < v_dim; column += kLanes) MultiplyValues<NR, 1, kCare>(values, rows, column);
+  for (; column < v_dim; column += kFew * kLanes) MultiplyValues<kType, NR, kFew, kCare>(values, rows, column);
 }
 
-HWY_INLINE bool HasNonFinite(const FloatRows& values, std::int64_t v_dim) {
+template <DType kType>
+HWY_INLINE bool HasNonFinite(const BlockRows& values, std::int64_t v_dim) {
+  using Reader = RowReader<kType>;
+  if constexpr (kType == DType::kI8) return false;  // the scales are in the weights
   const DF d;
   VF sum = hn::Zero(d);  // of v·0: NaN as soon as a value is not finite
   for (int key = 0; key < kSubBlock; ++key) {
-    const float* row = values.data + key * values.stride;
-    for (std::int64_t c = 0; c < v_dim; c += kLanes) sum = hn::MulAdd(hn::LoadU(d, row + c), hn::Zero(d), sum);
+    for (std::int64_t i = 0; i < v_dim / Reader::kElements; ++i) {
+      VF x[Reader::kVectors];
+      Reader::Read(values.data + key * values.stride, i, x);
+      REGARD_UNROLL for (int n = 0; n < Reader::kVectors; ++n) sum = hn::MulAdd(x[n], hn::Zero(d), sum);
+    }
   }
   return !hn::AllTrue(d, hn::Eq(sum, hn::Zero(d)));
 }
 
+/// Weights times their values' scales; what a row does not see weighs nothing, whatever its scale.
+HWY_INLINE void ScaleWeights(const DecodeCall& call, const SubBlock& at, DecodeRow* rows) {
+  alignas(64) float scales[kSubBlock];
+  LoadScales(call.constants.kv.v, at, scales);
+  for (int r = 0; r < call.num_rows; ++r) {
+    for (int j = 0; j < kSubBlock; ++j) rows[r].scores[j] *= (rows[r].visible >> j & 1) != 0 ? scales[j] : 0.0f;
+  }
+}
+
 /// All rows' weights · v; `next` is asked for before the last of them.
-HWY_INLINE void MultiplyAllRows(const FloatRows& values, std::int64_t v_dim, const SubBlock& at, DecodeRow* rows, int num_rows,
-                                const NextRows& next) {
+template <DType kType>
+HWY_INLINE void MultiplyAllRows(const DecodeCall& call, const SubBlock& at, DecodeScratch& scratch, const NextRows& next) {
+  const std::int64_t v_dim = Padded(call.constants.kv.v_dim);
+  const int num_rows = call.num_rows;
+  DecodeRow* const rows = scratch.rows;
+  const BlockRows values = WholeRows<kType>(call.constants.kv.v, at, call.constants.kv.v_dim, scratch.v_copy);
+  if constexpr (kType == DType::kI8) ScaleWeights(call, at, rows);
   int r = 0;
-  if (!at.all_seen && HasNonFinite(values, v_dim)) {
-    for (; r < num_rows; ++r) MultiplyValueRows<1, true>(values, v_dim, rows + r);
+  if (!at.all_seen && HasNonFinite<kType>(values, v_dim)) {
+    for (; r < num_rows; ++r) MultiplyValueRows<kType, 1, true>(values, v_dim, rows + r);
     return;
   }
   for (; r + 2 <= num_rows; r += 2) {
     if (r + 2 == num_rows) StartStream(next);
-    MultiplyValueRows<2, false>(values, v_dim, rows + r);
+    MultiplyValueRows<kType, 2, false>(values, v_dim, rows + r);
   }
   for (; r < num_rows; ++r) {
     StartStream(next);
-    MultiplyValueRows<1, false>(values, v_dim, rows + r);
+    MultiplyValueRows<kType, 1, false>(values, v_dim, rows + r);
   }
 }
+
+/// The products of a call, whose rows of k and v may be of different types.
+struct F32Products {
+  DType k_type, v_type;
+
+  F32Products(const KvHead& kv) : k_type(ReadAs(kv.k, kv.head_dim)), v_type(ReadAs(kv.v, kv.v_dim)) {}
+
+  static std::int64_t Pad(std::int64_t dim) { return Padded(dim); }
+  std::int64_t AccColumn(std::int64_t c) const { return v_type == DType::kBF16 ? RowReader<DType::kBF16>::Column(c) : c; }
+  void PackQuery(const DecodeCall& call, const QueryRow& row, float* q) const {
+    for (std::int64_t i = 0; i < call.constants.kv.head_dim; ++i) {
+      q[k_type == DType::kBF16 ? RowReader<DType::kBF16>::Column(i) : i] = call.constants.q_factor * row.q[i];
+    }
+  }
+  HWY_INLINE void Score(const DecodeCall& call, const SubBlock& at, DecodeScratch& scratch, const NextRows& next) const {
+    switch (k_type) {
+#if REGARD_CONVERTS_F16
+      case DType::kF16:
+        return ScoreAllRows<DType::kF16>(call, at, scratch, next);
+#endif
+      case DType::kBF16:
+        return ScoreAllRows<DType::kBF16>(call, at, scratch, next);
+      case DType::kI8:
+        return ScoreAllRows<DType::kI8>(call, at, scratch, next);
+      default:
+        return ScoreAllRows<DType::kF32>(call, at, scratch, next);
+    }
+  }
+  HWY_INLINE void Weigh(const DecodeCall& call, const SubBlock& at, DecodeScratch& scratch, const NextRows& next) const {
+    switch (v_type) {
+#if REGARD_CONVERTS_F16
+      case DType::kF16:
+        return MultiplyAllRows<DType::kF16>(call, at, scratch, next);
+#endif
+      case DType::kBF16:
+        return MultiplyAllRows<DType::kBF16>(call, at, scratch, next);
+      case DType::kI8:
+        return MultiplyAllRows<DType::kI8>(call, at, scratch, next);
+      default:
+        return MultiplyAllRows<DType::kF32>(call, at, scratch, next);
+    }
+  }
+};
 
 }  // namespace regard::internal::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -16,7 +16,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace regard::internal::HWY_NAMESPACE {
 
-HWY_INLINE void AttendSubBlock(const DecodeCall& call, std::int64_t first_key, DecodeScratch& scratch) {
+template <class Products>
+HWY_INLINE void AttendSubBlock(const DecodeCall& call, const Products& products, std::int64_t first_key, DecodeScratch& scratch) {
   const KvHead& kv = call.constants.kv;
   DecodeRow* const rows = scratch.rows;
   SubBlock at = {first_key, static_cast<int>(std::min<std::int64_t>(kSubBlock, kv.kv_len - first_key)), true};
@@ -28,52 +29,59 @@ HWY_INLINE void AttendSubBlock(const DecodeCall& call, std::int64_t first_key, D
   } else if (!SetVisible(call, rows, at)) {
     return;
   }
-  const FloatRows keys = WholeRows(kv.k, at, kv.head_dim, scratch.k_copy);
-  ScoreAllRows(keys, Padded(kv.head_dim), rows, call.num_rows, RowsFrom(kv.v, first_key, kv.kv_len, kv.v_dim));
+  products.Score(call, at, scratch, RowsFrom(kv.v, first_key, kv.kv_len, kv.v_dim));
   SoftmaxRows(call, at, rows);
-  const FloatRows values = WholeRows(kv.v, at, kv.v_dim, scratch.v_copy);
-  MultiplyAllRows(values, Padded(kv.v_dim), at, rows, call.num_rows,
-                  RowsFrom(kv.k, first_key + kSubBlock, call.last_key, kv.head_dim));
+  products.Weigh(call, at, scratch, RowsFrom(kv.k, first_key + kSubBlock, call.last_key, kv.head_dim));
 }
 
+template <class Products>
 HWY_INLINE std::size_t DecodeScratchFor(std::int64_t head_dim, std::int64_t v_dim) {
-  const std::int64_t floats = (kMaxDecodeRows + kSubBlock) * (Padded(head_dim) + Padded(v_dim));
+  const std::int64_t floats = (kMaxDecodeRows + kSubBlock) * (Products::Pad(head_dim) + Products::Pad(v_dim));
   return sizeof(DecodeScratch) + static_cast<std::size_t>(floats) * sizeof(float);
 }
 
-HWY_INLINE DecodeScratch& BeginDecode(const DecodeCall& call, const QueryRow* rows, void* memory) {
+template <class Products>
+HWY_INLINE DecodeScratch& BeginDecode(const DecodeCall& call, const Products& products, const QueryRow* rows, void* memory) {
   const KvHead& kv = call.constants.kv;
   DecodeScratch& scratch = *new (memory) DecodeScratch;
   float* floats = reinterpret_cast<float*>(static_cast<std::uint8_t*>(memory) + sizeof(DecodeScratch));
-  scratch.k_copy = std::exchange(floats, floats + kSubBlock * Padded(kv.head_dim));
-  scratch.v_copy = std::exchange(floats, floats + kSubBlock * Padded(kv.v_dim));
+  scratch.k_copy = std::exchange(floats, floats + kSubBlock * Products::Pad(kv.head_dim));
+  scratch.v_copy = std::exchange(floats, floats + kSubBlock * Products::Pad(kv.v_dim));
   for (int r = 0; r < call.num_rows; ++r) {
     DecodeRow& row = scratch.rows[r];
     row.row = rows + r;
-    row.q = std::exchange(floats, floats + Padded(kv.head_dim));
-    row.acc = std::exchange(floats, floats + Padded(kv.v_dim));
+    row.q = std::exchange(floats, floats + Products::Pad(kv.head_dim));
+    row.acc = std::exchange(floats, floats + Products::Pad(kv.v_dim));
     row.neg_ref = 0.0f;
     row.threshold = -kInf;
     row.saw_key = false;
     std::fill(std::begin(row.row_sum), std::end(row.row_sum), 0.0f);
-    for (std::int64_t i = 0; i < Padded(kv.head_dim); ++i)
-      row.q[i] = i < kv.head_dim ? call.constants.q_factor * rows[r].q[i] : 0.0f;
-    std::fill_n(row.acc, Padded(kv.v_dim), 0.0f);
+    std::fill_n(row.q, Products::Pad(kv.head_dim), 0.0f);
+    products.PackQuery(call, rows[r], row.q);
+    std::fill_n(row.acc, Products::Pad(kv.v_dim), 0.0f);
   }
   return scratch;
 }
 
+template <class Products>
 HWY_INLINE void DecodeKeys(const KvHead& kv, const RowOptions& options, const QueryRow* rows, std::int64_t num_rows,
                            std::int64_t first_key, std::int64_t last_key, float* row_ref, float* row_sum, float* acc,
                            std::int64_t acc_stride, std::uint8_t* saw_key, void* memory) {
-  DecodeCall call = {
-      MakeConstants(kv, options, kTanhPrescale), first_key, last_key, first_key, last_key, static_cast<int>(num_rows)};
+  DecodeCall call = {MakeConstants(kv, options, kTanhPrescale),
+                     first_key,
+                     last_key,
+                     first_key,
+                     last_key,
+                     Products::Pad(kv.v_dim),
+                     static_cast<int>(num_rows)};
   for (int r = 0; r < call.num_rows; ++r) {
     call.all_begin = std::max(call.all_begin, rows[r].key_begin);
     call.all_end = options.has_mask || options.has_bias ? 0 : std::min(call.all_end, rows[r].key_end);
   }
-  DecodeScratch& scratch = BeginDecode(call, rows, memory);
-  for (std::int64_t key = first_key / kSubBlock * kSubBlock; key < last_key; key += kSubBlock) AttendSubBlock(call, key, scratch);
+  const Products products(kv);
+  DecodeScratch& scratch = BeginDecode(call, products, rows, memory);
+  for (std::int64_t key = first_key / kSubBlock * kSubBlock; key < last_key; key += kSubBlock)
+    AttendSubBlock(call, products, key, scratch);
   for (int r = 0; r < call.num_rows; ++r) {
     const DecodeRow& row = scratch.rows[r];
     float sum = 0.0f;
@@ -81,7 +89,7 @@ HWY_INLINE void DecodeKeys(const KvHead& kv, const RowOptions& options, const Qu
     row_sum[r] = sum;
     row_ref[r] = row.threshold == -kInf ? -kInf : -row.neg_ref;
     saw_key[r] = row.saw_key;
-    for (std::int64_t c = 0; c < kv.v_dim; ++c) acc[r * acc_stride + c] = row.acc[c] + 0.0f;  // −0 becomes +0
+    for (std::int64_t c = 0; c < kv.v_dim; ++c) acc[r * acc_stride + c] = row.acc[products.AccColumn(c)] + 0.0f;  // −0 becomes +0
   }
 }
 

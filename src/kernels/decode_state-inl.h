@@ -22,8 +22,8 @@ inline constexpr std::uint32_t kWholeSubBlock = (1u << kSubBlock) - 1;
 /// One query row and its state.
 struct DecodeRow {
   const QueryRow* row;
-  float* q;               // [Padded(head_dim)], scaled, zeros behind
-  float* acc;             // [Padded(v_dim)]
+  float* q;               // as the products want it
+  float* acc;             // [acc_size], columns in the order of the products
   float neg_ref;          // −row_ref
   float threshold;        // −inf before the first finite score
   std::uint32_t visible;  // in the present sub-block, one bit per key
@@ -42,6 +42,7 @@ struct DecodeCall {
   CallConstants constants;
   std::int64_t first_key, last_key;
   std::int64_t all_begin, all_end;  // keys that every row sees, if there are neither masks nor biases
+  std::int64_t acc_size;            // floats of a row's acc, a multiple of kLanes
   int num_rows;
 };
 
@@ -145,7 +146,7 @@ HWY_INLINE float LargestSound(const VF (&s)[kSubBlock / kLanes], bool* sound) {
 
 /// For scores that exceed the threshold: moves the reference to the largest and takes the scores again from the raw ones, for the
 /// reasons given at MoveAndWeighTile of the prefill kernel. NaN or +inf poisons row_sum.
-HWY_NOINLINE void MoveReference(std::int64_t v_dim, DecodeRow& row, VF (&s)[kSubBlock / kLanes]) {
+HWY_NOINLINE void MoveReference(std::int64_t acc_size, DecodeRow& row, VF (&s)[kSubBlock / kLanes]) {
   const DF d;
   const VF inf = hn::Set(d, kInf);
   bool sound;
@@ -162,8 +163,7 @@ HWY_NOINLINE void MoveReference(std::int64_t v_dim, DecodeRow& row, VF (&s)[kSub
     if (row.threshold != -kInf) {  // without a reference nothing has been summed yet
       const VF factor = Exp2(hn::Set(d, std::min(row.neg_ref - old_neg_ref, 64.0f)));
       hn::Store(hn::Mul(hn::Load(d, row.row_sum), factor), d, row.row_sum);
-      for (std::int64_t c = 0; c < Padded(v_dim); c += kLanes)
-        hn::Store(hn::Mul(hn::Load(d, row.acc + c), factor), d, row.acc + c);
+      for (std::int64_t c = 0; c < acc_size; c += kLanes) hn::Store(hn::Mul(hn::Load(d, row.acc + c), factor), d, row.acc + c);
     }
     row.threshold = kRescaleThreshold;
   }
@@ -183,7 +183,7 @@ HWY_INLINE void SoftmaxRow(const DecodeCall& call, const SubBlock& at, DecodeRow
   const VF threshold = hn::Set(d, row.threshold);
   MF calm = hn::Le(s[0], threshold);
   REGARD_UNROLL for (int i = 1; i < kSubBlock / kLanes; ++i) calm = hn::And(calm, hn::Le(s[i], threshold));
-  if (HWY_UNLIKELY(!hn::AllTrue(d, calm))) MoveReference(call.constants.kv.v_dim, row, s);
+  if (HWY_UNLIKELY(!hn::AllTrue(d, calm))) MoveReference(call.acc_size, row, s);
   VF sum = hn::Load(d, row.row_sum);
   REGARD_UNROLL for (int i = 0; i < kSubBlock / kLanes; ++i) {
     const VF p = Exp2(s[i]);

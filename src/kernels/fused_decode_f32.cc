@@ -27,12 +27,14 @@
 HWY_BEFORE_NAMESPACE();
 namespace regard::internal::HWY_NAMESPACE {
 
-std::size_t DecodeScratchBytes(std::int64_t head_dim, std::int64_t v_dim) { return DecodeScratchFor(head_dim, v_dim); }
+std::size_t DecodeScratchBytes(std::int64_t head_dim, std::int64_t v_dim) {
+  return DecodeScratchFor<F32Products>(head_dim, v_dim);
+}
 
 void Decode(const KvHead& kv, const RowOptions& options, const QueryRow* rows, std::int64_t num_rows, std::int64_t first_key,
             std::int64_t last_key, float* row_ref, float* row_sum, float* acc, std::int64_t acc_stride, std::uint8_t* saw_key,
             void* memory) {
-  DecodeKeys(kv, options, rows, num_rows, first_key, last_key, row_ref, row_sum, acc, acc_stride, saw_key, memory);
+  DecodeKeys<F32Products>(kv, options, rows, num_rows, first_key, last_key, row_ref, row_sum, acc, acc_stride, saw_key, memory);
 }
 
 }  // namespace regard::internal::HWY_NAMESPACE

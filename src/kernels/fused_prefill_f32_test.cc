@@ -3,31 +3,9 @@
 namespace regard::internal {
 namespace {
 
-struct Stored {
-  std::string target;
-  DType type;
-
-  friend void PrintTo(const Stored& stored, std::ostream* to) { *to << stored.target << ", " << Name(stored.type); }
-};
-
 /// Every target with q, k and v of f32, and of bf16: converted, or by dot products of their own.
-class PrefillTest : public testing::TestWithParam<Stored> {
+class PrefillTest : public PerStoredType {
  protected:
-  void SetUp() override {
-    kernels_ = FindKernels(GetParam().target);
-    if (kernels_ == nullptr) GTEST_SKIP() << GetParam().target << " is compiled in, but this CPU does not support it";
-    ASSERT_EQ(GetParam().target, kernels_->target);
-  }
-  const KernelTable& kernels() const { return *kernels_; }
-  bool UsesBf16Dots() const { return GetParam().type == DType::kBF16 && GetParam().target == "AVX3_BF16"; }
-
-  CaseSpec In(CaseSpec spec) const {
-    spec.q_type = spec.k_type = spec.v_type = GetParam().type;
-    // A weight is rounded to 8 bits, and again in a lane whose reference moves within the block; from the second move on it is too small to
-    // matter.
-    if (UsesBf16Dots()) spec.weight_rounding = 2 * std::ldexp(1.0, -9);
-    return spec;
-  }
   std::int64_t Run(KernelCase& test, const std::vector<QueryRow>& rows) const {
     test.Store();
     return RunPrefill(kernels(), test, rows);
@@ -40,20 +18,8 @@ class PrefillTest : public testing::TestWithParam<Stored> {
     for (const QueryRow& row : test.rows) expected_empty += !Define(test, row).saw_key;
     EXPECT_EQ(empty, expected_empty);
   }
-
- private:
-  const KernelTable* kernels_ = nullptr;
 };
-
-std::vector<Stored> AllStored() {
-  std::vector<Stored> all;
-  for (const std::string& target : CompiledTargetNames()) {
-    for (const DType type : {DType::kF32, DType::kBF16}) all.push_back({target, type});
-  }
-  return all;
-}
-INSTANTIATE_TEST_SUITE_P(Targets, PrefillTest, testing::ValuesIn(AllStored()),
-                         [](const auto& param) { return param.param.target + "_" + std::string(Name(param.param.type)); });
+INSTANTIATE_TEST_SUITE_P(Targets, PrefillTest, testing::ValuesIn(EveryTargetWith({DType::kF32, DType::kBF16})), StoredCaseName);
 
 TEST_P(PrefillTest, EveryDim) {
   for (const std::int64_t dim : {1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 64, 80, 576}) {

@@ -42,6 +42,8 @@ struct CaseSpec {
   std::int64_t page_len = 0;   // 0: one run
   bool forgets_keys = false;   // keys stand at other places than 0, 1, …
   double weight_rounding = 0;  // relative, of kernels that round the weights for their products with v
+  // Of kernels that take int8 as integers: q to so much of its row's largest element, weights · scales to so much of the largest of 16.
+  double q_rounding = 0, scaled_weight_rounding = 0;
 };
 
 /// Rows in storage of any type, pages in no order among garbage.
@@ -218,16 +220,19 @@ inline ExpectedRow Define(const KernelCase& test, const QueryRow& row) {
   ExpectedRow expected;
   std::vector<double> scores(static_cast<std::size_t>(kv.kv_len), -std::numeric_limits<double>::infinity());
   double largest = -std::numeric_limits<double>::infinity();
-  double score_error = 0;
+  double score_error = 0, largest_q = 0, q_error = 0;
+  for (std::int64_t i = 0; i < kv.head_dim; ++i) largest_q = std::max<double>(largest_q, std::fabs(row.q[i]));
   for (std::int64_t j = 0; j < kv.kv_len; ++j) {
     if (!test.Visible(row, j)) continue;
     expected.saw_key = true;
-    double dot = 0, magnitude = 0;
+    double dot = 0, magnitude = 0, key_sum = 0;
     for (std::int64_t i = 0; i < kv.head_dim; ++i) {
       const double product = static_cast<double>(row.q[i]) * test.Key(j)[i];
       dot += product;
       magnitude += std::fabs(product);
+      key_sum += std::fabs(test.Key(j)[i]);
     }
+    q_error = std::max(q_error, test.options.scale * test.spec.q_rounding * largest_q * key_sum);
     double s = test.options.scale * dot;
     magnitude *= test.options.scale;
     if (test.options.soft_cap > 0) {
@@ -245,25 +250,31 @@ inline ExpectedRow Define(const KernelCase& test, const QueryRow& row) {
   }
   // A dot product of n terms errs by n units of its magnitude, packing and the options by a few; the reference it is subtracted from, by as
   // much again.
-  score_error *= 2 * static_cast<double>(kv.head_dim + 8) * unit;
+  score_error = score_error * 2 * static_cast<double>(kv.head_dim + 8) * unit + q_error;
   const double sum_error = static_cast<double>(128 + kv.kv_len / 128 + 8) * unit;  // block sums, then sums of blocks, exp2
-  double sum = 0;
+  double sum = 0, largest_values = 0;
   std::vector<double> absolute(static_cast<std::size_t>(kv.v_dim));
   expected.context.resize(static_cast<std::size_t>(kv.v_dim));
   for (std::int64_t j = 0; j < kv.kv_len; ++j) {
     if (!test.Visible(row, j)) continue;
     const double weight = std::exp(scores[static_cast<std::size_t>(j)] - largest);
     sum += weight;
+    double largest_value = 0;
     for (std::int64_t c = 0; c < kv.v_dim; ++c) {
       expected.context[static_cast<std::size_t>(c)] += weight * test.Value(j)[c];
       absolute[static_cast<std::size_t>(c)] += weight * std::fabs(test.Value(j)[c]);
+      largest_value = std::max<double>(largest_value, std::fabs(test.Value(j)[c]));
     }
+    largest_values += weight * largest_value;
   }
   const double all = sum + (row.sink == -kInfinity ? 0 : std::exp(row.sink - largest));
   for (std::size_t c = 0; c < expected.context.size(); ++c) {
     if (expected.saw_key) expected.context[c] /= all;
     const double relative = 2 * (score_error + sum_error);
-    expected.context_error.push_back(expected.saw_key ? (relative + test.spec.weight_rounding) * absolute[c] / all + 1e-44 : 0);
+    // Each of 16 keys errs by so much of the largest of their weights · scales, which is at most all of them together.
+    const double of_integers = 16 * test.spec.scaled_weight_rounding * largest_values;
+    const double error = ((relative + test.spec.weight_rounding) * absolute[c] + of_integers) / all + 1e-44;
+    expected.context_error.push_back(expected.saw_key ? error : 0);
   }
   expected.lse = expected.saw_key ? largest + std::log(all) : row.sink;
   expected.lse_error = score_error + sum_error + 4 * unit * std::fabs(expected.lse);
@@ -358,5 +369,49 @@ inline std::vector<std::string> CompiledTargetNames() {
   return names;
 }
 inline std::string CaseName(const testing::TestParamInfo<std::string>& target) { return target.param; }
+
+/// The same for a target and a type of k and v, and of q if that is bf16.
+struct StoredCase {
+  std::string target;
+  DType type;
+
+  friend void PrintTo(const StoredCase& stored, std::ostream* to) { *to << stored.target << ", " << Name(stored.type); }
+};
+class PerStoredType : public testing::TestWithParam<StoredCase> {
+ protected:
+  void SetUp() override {
+    kernels_ = FindKernels(GetParam().target);
+    if (kernels_ == nullptr) GTEST_SKIP() << GetParam().target << " is compiled in, but this CPU does not support it";
+    ASSERT_EQ(GetParam().target, kernels_->target);
+  }
+  const KernelTable& kernels() const { return *kernels_; }
+  bool UsesBf16Dots() const { return GetParam().type == DType::kBF16 && GetParam().target == "AVX3_BF16"; }
+
+  CaseSpec In(CaseSpec spec) const {
+    spec.k_type = spec.v_type = GetParam().type;
+    if (GetParam().type == DType::kBF16) spec.q_type = DType::kBF16;
+    // A weight is rounded to 8 bits, and again in a lane whose reference moves within the block; from the second move on it is too small to
+    // matter.
+    if (UsesBf16Dots()) spec.weight_rounding = 2 * std::ldexp(1.0, -9);
+    if (GetParam().type == DType::kI8 && GetParam().target == "AVX3_BF16") {
+      spec.q_rounding = spec.scaled_weight_rounding = 0.5 / 32767;
+    }
+    return spec;
+  }
+
+ private:
+  const KernelTable* kernels_ = nullptr;
+};
+
+inline std::vector<StoredCase> EveryTargetWith(std::initializer_list<DType> types) {
+  std::vector<StoredCase> all;
+  for (const std::string& target : CompiledTargetNames()) {
+    for (const DType type : types) all.push_back({target, type});
+  }
+  return all;
+}
+inline std::string StoredCaseName(const testing::TestParamInfo<StoredCase>& stored) {
+  return stored.param.target + "_" + std::string(Name(stored.param.type));
+}
 
 }  // namespace regard::internal

@@ -30,6 +30,7 @@ const std::vector<CompiledTable>& Tables() {
       if (target == HWY_AVX3) {
         KernelTable bf16 = table;
         bf16.target = "AVX3_BF16";
+        AddDecodeBf16(bf16);
         AddPrefillBf16(bf16);
         AddSummaryPassesBf16(bf16);
         AddMachineLimitsBf16(bf16);
@@ -45,7 +46,7 @@ const std::vector<CompiledTable>& Tables() {
 
 bool Supported(const CompiledTable& compiled) {
 #if REGARD_HAVE_BF16_TARGET
-  if (compiled.bf16 && !__builtin_cpu_supports("avx512bf16")) return false;
+  if (compiled.bf16 && !(__builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni"))) return false;
 #endif
   return (hwy::SupportedTargets() & compiled.target) != 0;
 }

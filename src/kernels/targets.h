@@ -42,6 +42,7 @@ void AddMachineLimits(std::int64_t target, KernelTable& table);
 
 #if REGARD_HAVE_BF16_TARGET
 /// What AVX3_BF16 has instead of AVX3's; called when the table holds those. The kernels hand on what is not stored as bf16.
+void AddDecodeBf16(KernelTable& table);
 void AddPrefillBf16(KernelTable& table);
 void AddSummaryPassesBf16(KernelTable& table);
 void AddMachineLimitsBf16(KernelTable& table);

@@ -209,6 +209,11 @@ std::vector<BenchCase> AllCases(const CaseSelection& selection) {
   }
   add(Decode(kDefault, 8192));
   add(Decode(kQuick, 32768));
+  for (const std::int64_t tokens : {8192, 32768}) {
+    const BenchCase f32 = Decode(kDefault, tokens);
+    add(Stored(DType::kBF16, tokens == 32768 ? kQuick : kDefault, f32));
+    add(Stored(DType::kF16, kDefault, f32));
+  }
 
   const BenchCase full64 = Prefill(kQuick, 2048, 64, kFull, 8), causal64 = Prefill(kQuick, 2048, 64, kCausal, 8);
   const BenchCase full128 = Prefill(kQuick, 2048, 128, kFull, 8), causal128 = Prefill(kQuick, 2048, 128, kCausal, 8);
@@ -238,6 +243,9 @@ std::vector<BenchCase> AllCases(const CaseSelection& selection) {
     if (IsSecondTarget("AVX2")) add(On("AVX2", kNamed, bf16));
     if (IsSecondTarget("AVX2")) add(On("AVX2", kNamed, f16));
   }
+  if (selection.isa.empty() && BestTarget() == "AVX3_BF16") {
+    add(On("AVX3", kDefault, Stored(DType::kBF16, kDefault, Decode(kDefault, 32768))));  // converted
+  }
   if (selection.isa.empty() && IsSecondTarget("AVX2")) {
     add(On("AVX2", kQuick, full64));
     add(On("AVX2", kDefault, causal64));
@@ -250,6 +258,7 @@ std::vector<BenchCase> AllCases(const CaseSelection& selection) {
     add(Threads(2, kDefault, causal64));
     add(Threads(2, kDefault, causal128));
     add(Threads(2, kDefault, Decode(kDefault, 32768)));
+    add(Threads(2, kDefault, Stored(DType::kBF16, kDefault, Decode(kDefault, 32768))));
   }
   // The ratio to a sixteenth of the length tells whether time grows with the square of it.
   BenchCase longest = Prefill(kNamed, 131072, 64, kCausal, 1);
