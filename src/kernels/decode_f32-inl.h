@@ -277,6 +277,21 @@ HWY_INLINE bool HasNonFinite(const BlockRows& values, std::int64_t v_dim) {
   return !hn::AllTrue(d, hn::Eq(sum, hn::Zero(d)));
 }
 
+/// Reads a number of every line of the rows, in order. Tiles of fewer columns than a row has come to lines in an order that is no stream:
+/// on AVX2 29 → 51 % of the read bandwidth.
+HWY_INLINE void ReadInOrder(const BlockRows& rows, std::int64_t row_bytes) {
+  constexpr std::int64_t kLineBytes = 64;
+  for (int key = 0; key < kSubBlock; ++key) {
+    for (std::int64_t i = 0; i < row_bytes; i += kLineBytes) {
+      std::uint32_t word;
+      std::memcpy(&word, rows.data + key * rows.stride + i, sizeof(word));
+#if HWY_COMPILER_GCC || HWY_COMPILER_CLANG
+      asm volatile("" : : "r"(word));  // nobody uses it
+#endif
+    }
+  }
+}
+
 /// Weights times their values' scales; what a row does not see weighs nothing, whatever its scale.
 HWY_INLINE void ScaleWeights(const DecodeCall& call, const SubBlock& at, DecodeRow* rows) {
   alignas(64) float scales[kSubBlock];
@@ -294,6 +309,7 @@ HWY_INLINE void MultiplyAllRows(const DecodeCall& call, const SubBlock& at, Deco
   DecodeRow* const rows = scratch.rows;
   const BlockRows values = WholeRows<kType>(call.constants.kv.v, at, call.constants.kv.v_dim, scratch.v_copy);
   if constexpr (kType == DType::kI8) ScaleWeights(call, at, rows);
+  if (v_dim > kDecodeTileColumns * kLanes) ReadInOrder(values, v_dim * StoredBytes(kType));
   int r = 0;
   if (!at.all_seen && HasNonFinite<kType>(values, v_dim)) {
     for (; r < num_rows; ++r) MultiplyValueRows<kType, 1, true>(values, v_dim, rows + r);
