@@ -14,7 +14,9 @@ struct FloatOperand {
   const float* data = nullptr;
   std::int64_t stride[4] = {};  // in floats; the last is 1
 
+  /// Null when there are no elements.
   const float* Row(std::int64_t b, std::int64_t h, std::int64_t t) const {
+    if (data == nullptr) return nullptr;
     return data + b * stride[0] + h * stride[1] + t * stride[2];
   }
 };
@@ -36,7 +38,9 @@ struct StoredOperand {
   DType dtype = DType::kF32;
   std::int64_t stride[4] = {};  // in elements; the last is 1
 
+  /// Null when there are no elements.
   const void* Row(std::int64_t b, std::int64_t h, std::int64_t t) const {
+    if (data == nullptr) return nullptr;
     return static_cast<const char*>(data) +
            (b * stride[0] + h * stride[1] + t * stride[2]) * static_cast<std::int64_t>(ItemSize(dtype));
   }

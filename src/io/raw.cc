@@ -59,8 +59,8 @@ std::optional<RawSpecification> ParseRawSpecification(const std::string& text) {
   RawSpecification specification;
   specification.path = text.substr(0, type_colon);
   if (!ParseDType(type, &specification.dtype)) {
-    Fail(ErrorCode::kInvalidArgument, text, "element type {} is not known; use f64 f32 f16 bf16, i8-i64, u8-u64 or bool",
-         Quoted(type));
+    Fail(ErrorCode::kInvalidArgument, Printable(text),
+         "element type {} is not known; use f64 f32 f16 bf16, i8-i64, u8-u64 or bool", Quoted(type));
   }
   try {
     specification.shape = CheckedShape(text, *dims);

@@ -151,7 +151,9 @@ class BoundsMaker {
   void BoundContext(std::int64_t row, std::int64_t b, std::int64_t h, std::int64_t d) {
     if (!std::isfinite(r_.lse.at(row, 0)) || p_.kv_len == 0) return;
     const double roundings = Growth(static_cast<double>(p_.kv_len)) + 2 + ConversionRoundings(p_.v.dtype(), a_);
-    double bound = static_cast<double>(p_.kv_len) * lost_ + (weight_rounding_ > 0 ? a_.smallest : 0);  // products; values
+    // Products, and values that were converted, may be too small to keep their digits.
+    double bound = static_cast<double>(p_.kv_len) * lost_ * (1 + ConversionRoundings(p_.v.dtype(), a_)) +
+                   (weight_rounding_ > 0 ? a_.smallest : 0);
     for (std::int64_t j = 0; j < p_.kv_len; ++j) {
       if (!std::isfinite(r_.masked_scores.at(row, j))) continue;
       const double v = std::fabs(v_.As<double>()[KvRow(b, h, j) * p_.v_dim + d]);
