@@ -27,6 +27,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <stop_token>
 #include <string>
 
@@ -35,6 +36,9 @@
 #include "regard/tensor.h"
 
 namespace regard {
+
+class KvCache;  // kv_cache.h
+enum class SequenceId : std::uint64_t;
 
 // ----------------------------------------------------------------------------------------------------------- options
 
@@ -131,14 +135,19 @@ struct PlanShape {
 
   /// The shape of these tensors (rank 4, or rank 2 [tokens, dim]). Error if they do not fit together.
   REGARD_API static PlanShape Of(const TensorView& q, const TensorView& k, const TensorView& v);
+  /// The same with keys and values in a cache: kv_len is the longest sequence's, to be raised where they grow. Error if one is not there.
+  REGARD_API static PlanShape Of(const TensorView& q, const KvCache& cache, std::span<const SequenceId> sequences);
 };
 
-/// What one run reads. A tensor left out falls back to the one in the plan's AttentionParams; a tensor given must have been given to the
-/// plan too, with the same element type, and with length 1 on the same axes.
+/// What one run reads: q, and either k and v or as many sequences of a cache as q's batch. A tensor left out falls back to the one in the
+/// plan's AttentionParams; a tensor given must have been given to the plan too, with the same element type, and with length 1 on the same
+/// axes.
 struct Inputs {
   TensorView q, k, v;
   QOffset q_offset = {};
   TensorView mask = {}, bias = {}, kv_lens = {}, q_segments = {}, kv_segments = {}, alibi_slopes = {}, sinks = {};
+  const KvCache* cache = nullptr;
+  std::span<const SequenceId> sequences = {};
 };
 
 /// What one run writes; leave out what is not wanted. Element types are the caller's choice among the float types, and are

@@ -5,6 +5,7 @@
 #include "regard/backward.h"
 #include "regard/error.h"
 #include "regard/info.h"
+#include "regard/kv_cache.h"
 #include "regard/nn.h"
 #include "regard/projections.h"
 #include "regard/stages.h"

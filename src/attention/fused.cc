@@ -193,11 +193,13 @@ class FusedRun {
     ParallelFor(threads_, kv_streams * splits, [&](std::int64_t task, int thread) {
       if (control.ShouldStop()) return;
       const std::int64_t stream = task / splits, split = task % splits, b = stream / p_.kv_heads, kv_head = stream % p_.kv_heads;
+      const std::int64_t kv_len = inputs_.KvLen(b);
+      if (split * kKeysPerSplit >= kv_len) return control.TaskDone();  // a shorter sequence than others of its cache
       QueryRow rows[kMinPrefillRows];
       for (std::int64_t r = 0; r < num_rows; ++r) rows[r] = inputs_.Row(b, kv_head * p_.group_size + r / p_.q_len, r % p_.q_len);
       const std::int64_t state = task * num_rows;
       kernels_.decode(inputs_.Head(b, kv_head), inputs_.options(), rows, num_rows, split * kKeysPerSplit,
-                      std::min(p_.kv_len, (split + 1) * kKeysPerSplit), refs + state, sums + state, accs + state * p_.v_dim,
+                      std::min(kv_len, (split + 1) * kKeysPerSplit), refs + state, sums + state, accs + state * p_.v_dim,
                       p_.v_dim, saws + state, KernelScratch(thread));
       control.TaskDone();
     });
@@ -210,7 +212,8 @@ class FusedRun {
                              At<float>(layout_.row_context) + thread * std::min(kRowsPerTask, num_rows) * p_.v_dim};
         std::fill_n(whole.acc, p_.v_dim, 0.0f);
         bool saw = false;
-        for (std::int64_t split = 0; split < splits; ++split) {
+        const std::int64_t own_splits = CeilDiv(inputs_.KvLen(stream / p_.kv_heads), kKeysPerSplit);
+        for (std::int64_t split = 0; split < own_splits; ++split) {
           const std::int64_t state = (stream * splits + split) * num_rows + r;
           Merge(whole, {refs[state], sums[state], accs + state * p_.v_dim}, p_.v_dim);
           saw = saw || saws[state] != 0;

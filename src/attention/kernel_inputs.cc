@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "core/kv_cache.h"
+
 namespace regard::internal {
 namespace {
 
@@ -12,6 +14,12 @@ void BiasDims(const Problem& p, std::int64_t dims[4]) {
   for (int axis = 0; axis < 4; ++axis) {
     dims[axis] = p.bias.stride[axis] == 0 ? std::min<std::int64_t>(full[axis], 1) : full[axis];
   }
+}
+
+// Keys or values of one head of a cache.
+StoredRows CachedRows(const RunLayout& layout, const std::vector<const void*>& runs) {
+  return {runs.empty() ? nullptr : runs.front(), layout.dim, layout.dtype, runs.size() > 1 ? runs.data() : nullptr,
+          layout.page_len};
 }
 
 bool Strided(const View4& view, std::int64_t last_dim) {
@@ -70,8 +78,8 @@ KernelInputs::KernelInputs(const Problem& problem, const KernelInputsLayout& lay
   const std::int64_t k_dims[4] = {p_.batch, p_.kv_heads, p_.kv_len, p_.head_dim};
   const std::int64_t v_dims[4] = {p_.batch, p_.kv_heads, p_.kv_len, p_.v_dim};
   q_ = MakeFloatOperand(p_.q, q_dims, at(layout.q), threads);
-  k_ = MakeStoredOperand(p_.k, k_dims, at(layout.k), threads);
-  if (values == Values::kUsed) v_ = MakeStoredOperand(p_.v, v_dims, at(layout.v), threads);
+  if (!p_.is_cached()) k_ = MakeStoredOperand(p_.k, k_dims, at(layout.k), threads);
+  if (!p_.is_cached() && values == Values::kUsed) v_ = MakeStoredOperand(p_.v, v_dims, at(layout.v), threads);
   v_.dtype = StoredType(p_.v.dtype);  // takes part in the choice of kernels even where it is not read
   if (p_.bias.data != nullptr) BindBias(at(layout.bias), threads);
   options_ = {p_.scale,
@@ -100,6 +108,13 @@ void KernelInputs::BindBias(float* copy, int threads) {
 }
 
 KvHead KernelInputs::Head(std::int64_t b, std::int64_t kv_head) const {
+  if (p_.is_cached()) {
+    const CachedSequence& s = p_.cached.Sequence(b);
+    const auto h = static_cast<std::size_t>(p_.cached.first_kv_head + kv_head);
+    const PagePool& pool = p_.cached.cache->pool;
+    return {
+        CachedRows(pool.k(), s.k_runs[h]), CachedRows(pool.v(), s.v_runs[h]), s.length, p_.head_dim, p_.v_dim, s.KeyPositions()};
+  }
   return {{k_.Row(b, kv_head, 0), k_.stride[2], k_.dtype},
           {v_.Row(b, kv_head, 0), v_.stride[2], v_.dtype},
           p_.kv_len,

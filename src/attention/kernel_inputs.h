@@ -38,6 +38,8 @@ class KernelInputs {
   const RowOptions& options() const { return options_; }
   const RowKeys& Keys(std::int64_t b, std::int64_t i) const { return row_keys_[b * p_.q_len + i]; }
   KvHead Head(std::int64_t b, std::int64_t kv_head) const;
+  /// Keys that Head(b, …) has: those of all sequences alike, or with a cache the sequence's own.
+  std::int64_t KvLen(std::int64_t b) const { return p_.is_cached() ? p_.KvLen(b) : p_.kv_len; }
   float Sink(std::int64_t h) const;  // −inf is none
   /// Everything but where the results go.
   QueryRow Row(std::int64_t b, std::int64_t h, std::int64_t i) const;

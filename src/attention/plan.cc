@@ -8,6 +8,7 @@
 #include "kernels/kernels.h"
 #include "reference/reference.h"
 #include "regard/attention.h"
+#include "regard/kv_cache.h"
 #include "staged/matrix_product.h"
 #include "staged/staged.h"
 
@@ -84,6 +85,28 @@ PlanShape PlanShape::Of(const TensorView& q, const TensorView& k, const TensorVi
           k.dtype(),
           v.dtype(),
           strided(q) || strided(k) || strided(v)};
+}
+
+PlanShape PlanShape::Of(const TensorView& q, const KvCache& cache, std::span<const SequenceId> sequences) {
+  if (!q || (q.rank() != 4 && q.rank() != 2)) {
+    throw Error(ErrorCode::kShapeMismatch, std::string("q: ") + (q ? "shape " + ToString(q.shape()) : "missing") +
+                                               "; give [sequences, heads, tokens, dim] or [tokens, dim]");
+  }
+  const KvCacheOptions& o = cache.options();
+  std::int64_t longest = 0;
+  for (const SequenceId sequence : sequences) longest = std::max(longest, cache.Length(sequence));
+  const bool all_axes = q.rank() == 4;
+  return {all_axes ? q.dim(0) : 1,
+          all_axes ? q.dim(1) : 1,
+          o.kv_heads,
+          q.dim(-2),
+          longest,
+          q.dim(-1),
+          o.v_dim,
+          q.dtype(),
+          o.k_dtype,
+          o.v_dtype,
+          q.dim(-1) > 1 && q.stride(-1) != 1};
 }
 
 Plan::Plan(const PlanShape& shape, const AttentionParams& params, const ExecOptions& exec) {

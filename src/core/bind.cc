@@ -4,6 +4,7 @@
 #include <cinttypes>
 #include <cmath>
 
+#include "core/kv_cache.h"
 #include "core/overlap.h"
 #include "core/scratch.h"
 #include "core/shape_text.h"
@@ -65,7 +66,71 @@ Status ExpectAtMost(const char* name, const char* axis, std::int64_t value, std:
                          axis, value, capacity, axis);
 }
 
+// What holds for keys and values of either kind, once q and the lengths are known.
+Status BindSizes(const PlanShape& capacity, const std::int64_t q[4], std::int64_t kv_heads, std::int64_t kv_len,
+                 std::int64_t v_dim, Problem* p) {
+  Status s;
+  if (!(s = Expect("q", "heads", q[1], capacity.heads, "the plan's heads")).ok()) return s;
+  if (!(s = Expect("k", "kv_heads", kv_heads, capacity.kv_heads, "the plan's kv_heads")).ok()) return s;
+  if (!(s = Expect("q", "head_dim", q[3], capacity.head_dim, "the plan's head_dim")).ok()) return s;
+  if (!(s = Expect("v", "v_dim", v_dim, capacity.v_dim, "the plan's v_dim")).ok()) return s;
+  if (!(s = ExpectAtMost("q", "batch", q[0], capacity.batch)).ok()) return s;
+  if (!(s = ExpectAtMost("q", "q_len", q[2], capacity.q_len)).ok()) return s;
+  if (!(s = ExpectAtMost("k", "kv_len", kv_len, capacity.kv_len)).ok()) return s;
+  p->batch = q[0];
+  p->heads = q[1];
+  p->kv_heads = kv_heads;
+  p->group_size = p->heads / p->kv_heads;
+  p->q_len = q[2];
+  p->kv_len = kv_len;
+  p->head_dim = q[3];
+  p->v_dim = v_dim;
+  return {};
+}
+
+Status ExpectStoredType(const char* name, DType stored, DType planned) {
+  if (stored == planned) return {};
+  return Status::Failure(kInvalidArgument, "cache: holds %s as %s, but the plan was made for %s; make a plan with %s_dtype = %s",
+                         name, DTypeText(stored), DTypeText(planned), name, DTypeText(stored));
+}
+
+// q as a tensor, k and v as sequences of a cache.
+Status BindCached(const PlanShape& capacity, const Inputs& in, Problem* p) {
+  if (in.k || in.v) {
+    return Status::Failure(kInvalidArgument, "%s: given beside a cache; leave it out, or the cache", in.k ? "k" : "v");
+  }
+  std::int64_t q[4];
+  Status s;
+  if (!(s = BindOperand("q", in.q, capacity.q_dtype, capacity.strided_dim, &p->q, q)).ok()) return s;
+  const KvCache::Impl& cache = in.cache->impl();
+  const KvCacheOptions& o = cache.options;
+  if (!(s = Expect("sequences", "size", static_cast<std::int64_t>(in.sequences.size()), q[0], "q's batch")).ok()) return s;
+  if (!(s = Expect("cache", "head_dim", o.head_dim, q[3], "q's head_dim")).ok()) return s;
+  if (!(s = ExpectStoredType("k", o.k_dtype, capacity.k_dtype)).ok()) return s;
+  if (!(s = ExpectStoredType("v", o.v_dtype, capacity.v_dtype)).ok()) return s;
+  std::int64_t longest = 0;
+  for (std::size_t b = 0; b < in.sequences.size(); ++b) {
+    const CachedSequence* const sequence = cache.Find(in.sequences[b]);
+    if (sequence == nullptr) {
+      return Status::Failure(kInvalidArgument,
+                             "sequences: sequences[%zu] is not in the cache; give ids that NewSequence or Fork "
+                             "returned and Drop has not ended",
+                             b);
+    }
+    longest = std::max(longest, sequence->length);
+  }
+  if (!(s = BindSizes(capacity, q, o.kv_heads, longest, o.v_dim, p)).ok()) return s;
+  p->k.dtype = o.k_dtype;
+  p->v.dtype = o.v_dtype;
+  p->cached = {&cache, in.sequences.data()};
+  return {};
+}
+
 Status BindQkv(const PlanShape& capacity, const Inputs& in, Problem* p) {
+  if (in.cache != nullptr) return BindCached(capacity, in, p);
+  if (!in.sequences.empty()) {
+    return Status::Failure(kInvalidArgument, "sequences: given without a cache; give cache too");
+  }
   if (in.q && in.k && in.v && (in.q.rank() != in.k.rank() || in.q.rank() != in.v.rank())) {
     return Status::Failure(kShapeMismatch, "q, k, v: %d, %d and %d axes; give all three alike", in.q.rank(), in.k.rank(),
                            in.v.rank());
@@ -80,22 +145,7 @@ Status BindQkv(const PlanShape& capacity, const Inputs& in, Problem* p) {
   if (!(s = Expect("v", "kv_heads", v[1], k[1], "k's kv_heads")).ok()) return s;
   if (!(s = Expect("v", "kv_len", v[2], k[2], "k's kv_len")).ok()) return s;
   if (!(s = Expect("k", "head_dim", k[3], q[3], "q's head_dim")).ok()) return s;
-  if (!(s = Expect("q", "heads", q[1], capacity.heads, "the plan's heads")).ok()) return s;
-  if (!(s = Expect("k", "kv_heads", k[1], capacity.kv_heads, "the plan's kv_heads")).ok()) return s;
-  if (!(s = Expect("q", "head_dim", q[3], capacity.head_dim, "the plan's head_dim")).ok()) return s;
-  if (!(s = Expect("v", "v_dim", v[3], capacity.v_dim, "the plan's v_dim")).ok()) return s;
-  if (!(s = ExpectAtMost("q", "batch", q[0], capacity.batch)).ok()) return s;
-  if (!(s = ExpectAtMost("q", "q_len", q[2], capacity.q_len)).ok()) return s;
-  if (!(s = ExpectAtMost("k", "kv_len", k[2], capacity.kv_len)).ok()) return s;
-  p->batch = q[0];
-  p->heads = q[1];
-  p->kv_heads = k[1];
-  p->group_size = p->heads / p->kv_heads;
-  p->q_len = q[2];
-  p->kv_len = k[2];
-  p->head_dim = q[3];
-  p->v_dim = v[3];
-  return {};
+  return BindSizes(capacity, q, k[1], k[2], v[3], p);
 }
 
 // ------------------------------------------------------------------------------------------------- tensors of the options
@@ -181,6 +231,9 @@ Status BindLengths(const AttentionParams& params, const Inputs& in, Problem* p) 
   TensorView kv_lens;
   Status s;
   if (!(s = Choose("kv_lens", in.kv_lens, params.kv_lens, &kv_lens)).ok()) return s;
+  if (kv_lens && p->is_cached()) {
+    return Status::Failure(kUnsupported, "kv_lens: given with a cache, which knows its lengths; leave it out");
+  }
   if (kv_lens) {
     if (!(s = BindIndex("kv_lens", kv_lens, p->batch, -1, &p->kv_lens)).ok()) return s;
     for (std::int64_t b = 0; b < p->batch; ++b) {
@@ -197,6 +250,7 @@ Status BindLengths(const AttentionParams& params, const Inputs& in, Problem* p) 
   p->scalar_q_offset = offset.value().value_or(0);
   if (offset.per_sequence() && !(s = BindIndex("q_offset", offset.per_sequence(), p->batch, -1, &p->q_offset)).ok()) return s;
   p->q_offset_from_kv_lens = kv_lens && !offset.is_stated();
+  p->q_offset_from_cache = p->is_cached() && !offset.is_stated();
   for (std::int64_t b = 0; b < (p->q_offset.data != nullptr ? p->batch : 1); ++b) {
     if (p->batch > 0 && (p->QOffset(b) < -kMaxOffset || p->QOffset(b) > kMaxOffset)) {
       return Status::Failure(kInvalidArgument, "q_offset: %" PRId64 " is beyond ±2^60; give the number of keys before query 0",
@@ -207,7 +261,7 @@ Status BindLengths(const AttentionParams& params, const Inputs& in, Problem* p) 
                            : p->window_left || p->window_right ? "a window"
                            : params.alibi_slopes               ? "alibi_slopes"
                                                                : nullptr;
-  if (positional != nullptr && !offset.is_stated() && !kv_lens && p->q_len != p->kv_len) {
+  if (positional != nullptr && !offset.is_stated() && !kv_lens && !p->is_cached() && p->q_len != p->kv_len) {
     return Status::Failure(kInvalidArgument,
                            "q_offset: not stated, and %s needs it since q_len=%" PRId64 " ≠ kv_len=%" PRId64
                            "; give 0 (top-left: PyTorch, ONNX) or %" PRId64 " (bottom-right: FlashAttention, FlashInfer, MLX)",
@@ -257,6 +311,10 @@ Status BindSegments(const AttentionParams& params, const Inputs& in, Problem* p)
   if (!(s = Choose("q_segments", in.q_segments, params.q_segments, &q)).ok()) return s;
   if (!(s = Choose("kv_segments", in.kv_segments, params.kv_segments, &kv)).ok()) return s;
   if (!q && !kv) return {};
+  if (p->is_cached()) {
+    return Status::Failure(kUnsupported, "%s: given with a cache, which holds one text a sequence; make a sequence of each",
+                           q ? "q_segments" : "kv_segments");
+  }
   if (!q || !kv) {
     return Status::Failure(kInvalidArgument, "%s: missing while %s is given; give both", q ? "kv_segments" : "q_segments",
                            q ? "q_segments" : "kv_segments");

@@ -50,6 +50,7 @@ bool IsStoredOperand(const View4& view, std::int64_t last_dim) {
 
 std::int64_t StoredCopySize(DType dtype, bool strided_dim, std::int64_t batch, std::int64_t heads, std::int64_t length,
                             std::int64_t dim) {
+  if (dtype == DType::kI8) return 0;  // in a cache
   return IsStoredType(dtype) && !strided_dim ? 0 : SaturatingProduct(batch, heads, length, dim);
 }
 

@@ -10,8 +10,14 @@
 #include <optional>
 
 #include "core/internal_api.h"
+#include "core/stored_row.h"
 #include "regard/attention.h"
+#include "regard/kv_cache.h"
 #include "regard/tensor.h"
+
+namespace regard {
+struct CachedSequence;
+}
 
 namespace regard::internal {
 
@@ -26,6 +32,15 @@ struct View4 {
   }
 };
 
+/// Keys and values in a cache, where they are no tensors.
+struct CachedKv {
+  const KvCache::Impl* cache = nullptr;
+  const SequenceId* sequences = nullptr;  // [batch], all there
+  std::int64_t first_kv_head = 0;         // of the cache's, where a problem is a part of another
+
+  const CachedSequence& Sequence(std::int64_t b) const;
+};
+
 struct REGARD_INTERNAL_API Problem {
   std::int64_t batch = 0, heads = 0, kv_heads = 0, group_size = 0;  // group_size = heads / kv_heads
   std::int64_t q_len = 0, kv_len = 0, head_dim = 0, v_dim = 0;
@@ -33,6 +48,8 @@ struct REGARD_INTERNAL_API Problem {
   View4 q;  // [batch, heads, q_len, head_dim]
   View4 k;  // [batch, kv_heads, kv_len, head_dim]
   View4 v;  // [batch, kv_heads, kv_len, v_dim]
+  /// With a cache, k and v have an element type only; kv_len is the longest sequence's, KvLen(b) each one's own.
+  CachedKv cached;
 
   float scale = 1;
   float soft_cap = 0;  // 0 is off
@@ -49,10 +66,19 @@ struct REGARD_INTERNAL_API Problem {
   View4 alibi_slopes;  // float [1, heads, 1, 1]
   View4 sinks;         // float [1, heads, 1, 1]
 
+  bool is_cached() const { return cached.cache != nullptr; }
   std::int64_t KvLen(std::int64_t b) const;
-  /// The keys that precede query 0 of sequence b; KvLen(b) − q_len when kv_lens was given and q_offset was not.
+  /// The position of query 0 of sequence b: the keys that precede it. Where q_offset was not given, KvLen(b) − q_len with kv_lens, and the
+  /// next position − q_len with a cache.
   std::int64_t QOffset(std::int64_t b) const;
-  bool q_offset_from_kv_lens = false;
+  bool q_offset_from_kv_lens = false, q_offset_from_cache = false;
+
+  /// Rows of keys and values, j < KvLen(b) with a cache.
+  StoredRow Key(std::int64_t b, std::int64_t kv_head, std::int64_t j) const;
+  StoredRow Value(std::int64_t b, std::int64_t kv_head, std::int64_t j) const;
+  /// Where key j stands on the axis of positions, and where all do, ascending; null when each stands at its own index.
+  std::int64_t KeyPosition(std::int64_t b, std::int64_t j) const;
+  const std::int64_t* KeyPositions(std::int64_t b) const;
 };
 
 /// One element of a numeric view as a double; exact except for 64-bit integers beyond 2⁵³.

@@ -31,6 +31,17 @@ Run FindKeys(const View4& segments, std::int64_t row, std::int64_t kv_len, std::
   return {};
 }
 
+// Keys that have forgotten neighbours: the same bounds as positions, looked up among those of the keys that are left.
+RowKeys CachedInterval(const Problem& p, std::int64_t kv_len, std::int64_t position, const std::int64_t* positions) {
+  const auto index = [&](std::int64_t from) { return std::lower_bound(positions, positions + kv_len, from) - positions; };
+  RowKeys row{0, kv_len, position, 0};
+  if (p.causal) row.end = std::min(row.end, index(position + 1));
+  if (p.window_right) row.end = std::min(row.end, index(position + *p.window_right + 1));
+  if (p.window_left) row.begin = index(position - *p.window_left);
+  if (row.begin >= row.end) row.begin = row.end = 0;
+  return row;
+}
+
 RowKeys Interval(const Problem& p, std::int64_t kv_len, std::int64_t position, Run keys) {
   RowKeys row{keys.begin, std::min(keys.end, kv_len), position, keys.begin};
   if (p.causal) row.end = std::min(row.end, position + 1);
@@ -46,6 +57,10 @@ void ComputeRowKeys(const Problem& p, RowKeys* rows) {
   if (p.q_len == 0) return;  // of however many sequences a file claims
   for (std::int64_t b = 0; b < p.batch; ++b, rows += p.q_len) {
     const std::int64_t kv_len = p.KvLen(b), q_offset = p.QOffset(b);
+    if (const std::int64_t* const positions = p.KeyPositions(b)) {
+      for (std::int64_t i = 0; i < p.q_len; ++i) rows[i] = CachedInterval(p, kv_len, i + q_offset, positions);
+      continue;
+    }
     if (p.q_segments.data == nullptr) {
       for (std::int64_t i = 0; i < p.q_len; ++i) rows[i] = Interval(p, kv_len, i + q_offset, {0, kv_len});
       continue;

@@ -42,6 +42,15 @@ void Store(const MutableView4& view, std::int64_t offset, double value) {
   if (view.data != nullptr) StoreDouble(view.data, view.dtype, offset, value);
 }
 
+// A column beyond the sequence's own in a cache, where no key is.
+void StoreMissingKey(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j, const Results& results, Scratch& s) {
+  s.visible[j] = false;
+  s.weights[j] = -kInfinity;
+  Store(results.scores, results.scores.Offset(b, h, i, j), 0);
+  Store(results.capped, results.capped.Offset(b, h, i, j), 0);
+  Store(results.masked_scores, results.masked_scores.Offset(b, h, i, j), -kInfinity);
+}
+
 // scores -> capped -> masked_scores of one query, each stored on the way where it is wanted. Returns how many keys it sees.
 std::int64_t MaskedScores(const Problem& p, std::int64_t b, std::int64_t h, std::int64_t i, const Results& results, Scratch& s) {
   const std::int64_t kv_head = h / p.group_size;
@@ -50,8 +59,14 @@ std::int64_t MaskedScores(const Problem& p, std::int64_t b, std::int64_t h, std:
   std::int64_t num_visible = 0;
   Place key;
   for (std::int64_t j = 0; j < p.kv_len; ++j) {
-    key = j == 0 ? PlaceOf(p.kv_segments, b, 0) : NextPlace(p.kv_segments, b, j, key);
-    LoadVector(p.k, p.k.Offset(b, kv_head, j, 0), p.head_dim, s.row);
+    if (p.is_cached() && j >= p.KvLen(b)) {
+      StoreMissingKey(b, h, i, j, results, s);
+      continue;
+    }
+    key = p.is_cached() ? Place{0, p.KeyPosition(b, j)}
+          : j == 0      ? PlaceOf(p.kv_segments, b, 0)
+                        : NextPlace(p.kv_segments, b, j, key);
+    LoadStored(p.Key(b, kv_head, j), p.head_dim, s.row);
     const PairScore pair = ScorePair(p, b, h, i, j, query, key, s.q, s.row);
     s.visible[j] = pair.visible;
     s.weights[j] = pair.masked;
@@ -91,7 +106,7 @@ void Context(const Problem& p, std::int64_t b, std::int64_t h, Scratch& s) {
   std::fill_n(s.context, p.v_dim, 0.0);
   for (std::int64_t j = 0; j < p.kv_len; ++j) {
     if (!s.visible[j]) continue;
-    LoadVector(p.v, p.v.Offset(b, h / p.group_size, j, 0), p.v_dim, s.row);
+    LoadStored(p.Value(b, h / p.group_size, j), p.v_dim, s.row);
     for (std::int64_t d = 0; d < p.v_dim; ++d) s.context[d] += s.weights[j] * s.row[d];
   }
 }

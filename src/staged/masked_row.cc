@@ -31,7 +31,7 @@ std::int64_t MaskRow(const Problem& p, std::int64_t b, std::int64_t h, std::int6
   if (p.alibi_slopes.data != nullptr) {
     const float slope = LoadPerHead(p.alibi_slopes, h, 0);
     for (std::int64_t j = 0; j < count; ++j) {
-      const std::int64_t distance = keys.position - (keys.begin + j);
+      const std::int64_t distance = keys.position - p.KeyPosition(b, keys.begin + j);
       cells[j] -= slope * static_cast<float>(distance < 0 ? -distance : distance);
     }
   }

@@ -80,6 +80,15 @@ Stack<T> StackOf(const View& view, std::int64_t b, std::int64_t head, std::int64
           rows == 1 ? std::max<std::int64_t>(columns, 1) : view.stride[2]};
 }
 
+// Keys or values of a cache as f32, copied; rows beyond the sequence's own are zeros.
+template <typename RowAt>
+Stack<const float> CachedOperand(std::int64_t length, std::int64_t rows, std::int64_t columns, const RowAt& row_at,
+                                 float* buffer) {
+  for (std::int64_t r = 0; r < length; ++r) LoadStored(row_at(r), columns, buffer + r * columns);
+  std::fill(buffer + length * columns, buffer + rows * columns, 0.0f);
+  return {buffer, 0, columns};
+}
+
 // An input as f32: where it lies when a product can read it there, else a copy in `buffer`.
 Stack<const float> Operand(const View4& view, std::int64_t b, std::int64_t first_head, std::int64_t heads, std::int64_t rows,
                            std::int64_t columns, float* buffer) {
@@ -146,6 +155,8 @@ class StagedRun {
   void FinishRows(std::int64_t b, std::int64_t first_head, const Stack<float>& matrix);
   void FinishRow(std::int64_t b, std::int64_t h, std::int64_t i, float* row, float* bias);
   void ComputeContext(std::int64_t b, std::int64_t kv_head, const Stack<float>& matrix);
+  Stack<const float> Keys(std::int64_t b, std::int64_t kv_head) const;
+  Stack<const float> Values(std::int64_t b, std::int64_t kv_head) const;
   Stack<const float> FiniteValues(std::int64_t b, std::int64_t kv_head, std::int64_t* num_bad_keys);
   void AddNonFinite(std::int64_t b, std::int64_t kv_head, std::int64_t j, const Stack<float>& matrix,
                     const Stack<float>& context);
@@ -167,10 +178,22 @@ class StagedRun {
   std::atomic<std::int64_t> empty_rows_ = 0;
 };
 
+Stack<const float> StagedRun::Keys(std::int64_t b, std::int64_t kv_head) const {
+  if (!p_.is_cached()) return Operand(p_.k, b, kv_head, 1, p_.kv_len, p_.head_dim, k_buffer_);
+  const auto row_at = [&](std::int64_t j) { return p_.Key(b, kv_head, j); };
+  return CachedOperand(p_.KvLen(b), p_.kv_len, p_.head_dim, row_at, k_buffer_);
+}
+
+Stack<const float> StagedRun::Values(std::int64_t b, std::int64_t kv_head) const {
+  if (!p_.is_cached()) return Operand(p_.v, b, kv_head, 1, p_.kv_len, p_.v_dim, v_buffer_);
+  const auto row_at = [&](std::int64_t j) { return p_.Value(b, kv_head, j); };
+  return CachedOperand(p_.KvLen(b), p_.kv_len, p_.v_dim, row_at, v_buffer_);
+}
+
 void StagedRun::ComputeScores(std::int64_t b, std::int64_t kv_head, const Stack<float>& matrix) {
   const std::int64_t heads = p_.group_size;
   const Stack<const float> q = Operand(p_.q, b, kv_head * heads, heads, p_.q_len, p_.head_dim, q_buffer_);
-  const Stack<const float> k = Operand(p_.k, b, kv_head, 1, p_.kv_len, p_.head_dim, k_buffer_);
+  const Stack<const float> k = Keys(b, kv_head);
   std::int64_t q_stride, matrix_stride;
   if (IsOneMatrix(q, heads, p_.q_len, p_.head_dim, &q_stride) &&
       IsOneMatrix(matrix, heads, p_.q_len, p_.kv_len, &matrix_stride)) {
@@ -231,7 +254,7 @@ bool StagedRun::IsVisible(std::int64_t b, std::int64_t h, std::int64_t i, std::i
 // The values of a kv head with 0 in place of NaN and infinity, since an invisible one would spoil the product: 0·NaN = NaN. The
 // keys that have one are listed in bad_keys_. Values without one, the usual case, are used where they lie.
 Stack<const float> StagedRun::FiniteValues(std::int64_t b, std::int64_t kv_head, std::int64_t* num_bad_keys) {
-  const Stack<const float> v = Operand(p_.v, b, kv_head, 1, p_.kv_len, p_.v_dim, v_buffer_);
+  const Stack<const float> v = Values(b, kv_head);
   *num_bad_keys = 0;
   for (std::int64_t j = 0; j < p_.kv_len; ++j) {
     if (HasNonFinite(v.Row(0, j), p_.v_dim)) bad_keys_[(*num_bad_keys)++] = j;
@@ -249,11 +272,12 @@ Stack<const float> StagedRun::FiniteValues(std::int64_t b, std::int64_t kv_head,
 // Adds what FiniteValues left out of key j, for the queries that see it.
 void StagedRun::AddNonFinite(std::int64_t b, std::int64_t kv_head, std::int64_t j, const Stack<float>& matrix,
                              const Stack<float>& context) {
+  const StoredRow stored = p_.Value(b, kv_head, j);
   for (std::int64_t r = 0; r < p_.group_size * p_.q_len; ++r) {
     const std::int64_t g = r / p_.q_len, i = r % p_.q_len;
     if (!IsVisible(b, kv_head * p_.group_size + g, i, j)) continue;
     for (std::int64_t d = 0; d < p_.v_dim; ++d) {
-      const float value = static_cast<float>(LoadDouble(p_.v.data, p_.v.dtype, p_.v.Offset(b, kv_head, j, d)));
+      const float value = static_cast<float>(LoadStored(stored, d));
       if (!std::isfinite(value)) context.Row(g, i)[d] += matrix.Row(g, i)[j] * value;
     }
   }

@@ -1,0 +1,107 @@
+#include "core/page_pool.h"
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <limits>
+
+#include "core/scratch.h"
+#include "regard/error.h"
+
+namespace regard::internal {
+namespace {
+
+// Runs start on a cache line and a vector.
+constexpr std::int64_t kRunAlignment = 64;
+
+// Slabs double what is there, up to this many bytes: few of them, and seldom more than twice what is used.
+constexpr std::int64_t kSlabBytes = std::int64_t{64} << 20;
+
+}  // namespace
+
+RunLayout::RunLayout(std::int64_t d, DType type, std::int64_t len)
+    : dim(d), dtype(type), page_len(len), row_bytes(SaturatingProduct(d, ItemSize(type))) {
+  const std::int64_t scale_bytes = type == DType::kI8 ? static_cast<std::int64_t>(sizeof(float)) : 0;
+  const std::int64_t bytes = SaturatingProduct(
+      len, row_bytes <= std::numeric_limits<std::int64_t>::max() - scale_bytes ? row_bytes + scale_bytes : row_bytes);
+  run_bytes = bytes > std::numeric_limits<std::int64_t>::max() - kRunAlignment
+                  ? bytes
+                  : (bytes + kRunAlignment - 1) / kRunAlignment * kRunAlignment;
+}
+
+void RunLayout::MoveRows(const std::byte* from_run, std::int64_t from, std::byte* to_run, std::int64_t to,
+                         std::int64_t count) const {
+  std::memmove(Row(to_run, to), Row(from_run, from), static_cast<std::size_t>(count * row_bytes));
+  if (dtype != DType::kI8) return;
+  const std::byte* const scales = from_run + page_len * row_bytes;
+  std::memmove(Scale(to_run, to), scales + from * static_cast<std::int64_t>(sizeof(float)),
+               static_cast<std::size_t>(count) * sizeof(float));
+}
+
+PagePool::PagePool(std::int64_t kv_heads, const RunLayout& k, const RunLayout& v, std::size_t max_bytes)
+    : kv_heads_(kv_heads), k_(k), v_(v) {
+  constexpr std::int64_t kLargest = std::int64_t{1}
+                                    << 48;  // no memory holds a page beyond it, and sums of such sizes do not overflow
+  const std::int64_t k_bytes = SaturatingProduct(kv_heads, k.run_bytes), v_bytes = SaturatingProduct(kv_heads, v.run_bytes);
+  if (k_bytes > kLargest || v_bytes > kLargest) {
+    throw Error(ErrorCode::kOutOfMemory, "page_len: " + std::to_string(k.page_len) + " tokens of " + std::to_string(kv_heads) +
+                                             " kv heads, dims " + std::to_string(k.dim) + " and " + std::to_string(v.dim) +
+                                             ", need more than 2^48 bytes; give a smaller one");
+  }
+  page_bytes_ = static_cast<std::size_t>(k_bytes + v_bytes);
+  if (max_bytes != 0 && max_bytes < page_bytes_) {
+    throw Error(ErrorCode::kInvalidArgument, "max_bytes: " + std::to_string(max_bytes) + " is less than one page of " +
+                                                 std::to_string(page_bytes_) + " bytes; give more, or a smaller page_len");
+  }
+  constexpr std::size_t kMostPages = std::numeric_limits<PageNumber>::max();
+  max_pages_ = static_cast<std::int64_t>(max_bytes == 0 ? kMostPages : std::min(kMostPages, max_bytes / page_bytes_));
+}
+
+void PagePool::Prepare(std::int64_t count, const std::string& purpose) {
+  const std::int64_t missing = count - static_cast<std::int64_t>(free_.size());
+  if (missing <= 0) return;
+  if (missing > max_pages_ - reserved()) {
+    throw Error(ErrorCode::kOutOfMemory, purpose + " needs " + std::to_string(count) + " more pages of " +
+                                             std::to_string(page_bytes_) + " bytes, but " + std::to_string(in_use()) + " of " +
+                                             std::to_string(max_pages_) +
+                                             " are in use; evict, truncate or drop sequences, or "
+                                             "give a larger max_bytes");
+  }
+  const std::int64_t doubling = std::min(reserved(), kSlabBytes / static_cast<std::int64_t>(page_bytes_));
+  AddSlab(std::clamp(doubling, missing, max_pages_ - reserved()));
+}
+
+void PagePool::AddSlab(std::int64_t count) {
+  const std::int64_t bytes = SaturatingProduct(count, page_bytes_);
+  Tensor slab = Tensor::Uninitialized(DType::kU8, {bytes});
+  slabs_.reserve(slabs_.size() + 1);
+  const std::int64_t first = reserved();
+  // Doubled by hand, since both have to have room before either changes.
+  const auto total = static_cast<std::size_t>(first + count);
+  if (pages_.capacity() < total) pages_.reserve(std::max(total, 2 * pages_.capacity()));
+  if (free_.capacity() < total) free_.reserve(std::max(total, 2 * free_.capacity()));
+  std::byte* const k = static_cast<std::byte*>(slab.mutable_view().mutable_data());
+  std::byte* const v = k + kv_heads_ * count * k_.run_bytes;
+  for (std::int64_t i = 0; i < count; ++i) {
+    pages_.push_back({k + i * k_.run_bytes, v + i * v_.run_bytes, count, 0});
+    free_.push_back(static_cast<PageNumber>(first + i));
+    std::ranges::push_heap(free_, std::greater<>());
+  }
+  slabs_.push_back(std::move(slab));
+}
+
+PagePool::PageNumber PagePool::Take() noexcept {
+  std::ranges::pop_heap(free_, std::greater<>());
+  const PageNumber page = free_.back();
+  free_.pop_back();
+  pages_[Index(page)].holders = 1;
+  return page;
+}
+
+void PagePool::Release(PageNumber page) noexcept {
+  if (--pages_[Index(page)].holders > 0) return;
+  free_.push_back(page);  // there is room: it never holds more than all pages
+  std::ranges::push_heap(free_, std::greater<>());
+}
+
+}  // namespace regard::internal
