@@ -148,6 +148,14 @@ struct Inputs {
   TensorView mask = {}, bias = {}, kv_lens = {}, q_segments = {}, kv_segments = {}, alibi_slopes = {}, sinks = {};
   const KvCache* cache = nullptr;
   std::span<const SequenceId> sequences = {};
+
+  static Inputs Of(const TensorView& q, const KvCache& cache, std::span<const SequenceId> sequences) {
+    Inputs inputs;
+    inputs.q = q;
+    inputs.cache = &cache;
+    inputs.sequences = sequences;
+    return inputs;
+  }
 };
 
 /// What one run writes; leave out what is not wanted. Element types are the caller's choice among the float types, and are

@@ -25,6 +25,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -101,6 +102,10 @@ struct Summary {
 /// q_len ≠ kv_len. Throws Error.
 REGARD_API Summary Summarize(const TensorView& q, const TensorView& k, const TensorView& v, const AttentionParams& params,
                              const SummaryOptions& options, const ExecOptions& exec = {});
+/// The same over sequences of a cache (kv_cache.h). Keys are counted among those that each sequence kept, and what has an axis kv_len is as
+/// long as the longest; distances go by position, and columns of the pooled map divide each sequence's own keys.
+REGARD_API Summary Summarize(const TensorView& q, const KvCache& cache, std::span<const SequenceId> sequences,
+                             const AttentionParams& params, const SummaryOptions& options, const ExecOptions& exec = {});
 
 // ------------------------------------------------------------------------------------------------- exact weights on demand
 
@@ -116,6 +121,8 @@ struct WeightWindow {
 /// Only these are computed. Throws Error.
 REGARD_API Tensor WeightRows(const TensorView& q, const TensorView& k, const TensorView& lse, const AttentionParams& params,
                              const WeightWindow& window);
+REGARD_API Tensor WeightRows(const TensorView& q, const KvCache& cache, std::span<const SequenceId> sequences,
+                             const TensorView& lse, const AttentionParams& params, const WeightWindow& window);
 
 // ------------------------------------------------------------------------------------------------------- the tile stream
 
@@ -162,5 +169,8 @@ class REGARD_API TileVisitor {
 /// unless they are f32 with unit stride along dim. Throws Error.
 REGARD_API void VisitWeights(const TensorView& q, const TensorView& k, const TensorView& lse, const AttentionParams& params,
                              TileVisitor& visitor, const ExecOptions& exec = {});
+REGARD_API void VisitWeights(const TensorView& q, const KvCache& cache, std::span<const SequenceId> sequences,
+                             const TensorView& lse, const AttentionParams& params, TileVisitor& visitor,
+                             const ExecOptions& exec = {});
 
 }  // namespace regard

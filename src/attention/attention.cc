@@ -54,14 +54,6 @@ Stages RunStages(const Inputs& inputs, const PlanShape& shape, const AttentionPa
   return s;
 }
 
-Inputs CachedInputs(const TensorView& q, const KvCache& cache, std::span<const SequenceId> sequences) {
-  Inputs inputs;
-  inputs.q = q;
-  inputs.cache = &cache;
-  inputs.sequences = sequences;
-  return inputs;
-}
-
 }  // namespace
 
 AttentionResult Attention(const TensorView& q, const TensorView& k, const TensorView& v, const AttentionParams& params,
@@ -72,7 +64,7 @@ AttentionResult Attention(const TensorView& q, const TensorView& k, const Tensor
 AttentionResult Attention(const TensorView& q, const KvCache& cache, std::span<const SequenceId> sequences,
                           const AttentionParams& params, const ExecOptions& exec) {
   const DType v_dtype = cache.options().v_dtype;
-  return RunAttention(CachedInputs(q, cache, sequences), PlanShape::Of(q, cache, sequences),
+  return RunAttention(Inputs::Of(q, cache, sequences), PlanShape::Of(q, cache, sequences),
                       v_dtype == DType::kI8 ? DType::kF32 : v_dtype, params, exec);
 }
 
@@ -83,7 +75,7 @@ Stages ComputeStages(const TensorView& q, const TensorView& k, const TensorView&
 
 Stages ComputeStages(const TensorView& q, const KvCache& cache, std::span<const SequenceId> sequences,
                      const AttentionParams& params, const ExecOptions& exec) {
-  return RunStages(CachedInputs(q, cache, sequences), PlanShape::Of(q, cache, sequences), params, exec);
+  return RunStages(Inputs::Of(q, cache, sequences), PlanShape::Of(q, cache, sequences), params, exec);
 }
 
 }  // namespace regard

@@ -64,7 +64,7 @@ PlanShape KernelInputsLayout::ShapeOf(const Problem& p) {
           p.q.dtype,
           p.k.dtype,
           p.v.dtype,
-          Strided(p.q, p.head_dim) || Strided(p.k, p.head_dim) || Strided(p.v, p.v_dim)};
+          Strided(p.q, p.head_dim) || (!p.is_cached() && (Strided(p.k, p.head_dim) || Strided(p.v, p.v_dim)))};
 }
 
 KernelInputs::KernelInputs(const Problem& problem, const KernelInputsLayout& layout, std::byte* workspace, int threads,

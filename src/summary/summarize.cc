@@ -190,8 +190,8 @@ class SummaryRun {
     for (std::int64_t i = 0; i < p_.q_len; ++i) {
       const RowKeys& keys = inputs_.Keys(Batch(head), i);
       if (keys.begin == keys.end) continue;
-      first = std::min(first, keys.position - (keys.end - 1));
-      last = std::max(last, keys.position - keys.begin);
+      first = std::min(first, keys.position - p_.KeyPosition(Batch(head), keys.end - 1));
+      last = std::max(last, keys.position - p_.KeyPosition(Batch(head), keys.begin));
     }
     if (first > last) return evidence;
     evidence.first_distance = first;
@@ -319,6 +319,10 @@ Problem HeadOf(const Problem& whole, std::int64_t b, std::int64_t h) {
   for (View4* view : {&p.q, &p.mask, &p.bias, &p.kv_lens, &p.q_offset, &p.q_segments, &p.kv_segments}) select(*view, b, h);
   for (View4* view : {&p.k, &p.v}) select(*view, b, h / whole.group_size);
   for (View4* view : {&p.alibi_slopes, &p.sinks}) select(*view, 0, h);
+  if (p.is_cached()) {
+    p.cached.sequences += b;
+    p.cached.first_kv_head += h / whole.group_size;
+  }
   p.batch = p.heads = p.kv_heads = p.group_size = 1;
   return p;
 }
@@ -391,22 +395,16 @@ void RunContext(const Problem& p, const KernelTable& kernels, const AttentionPar
   }
 }
 
-}  // namespace
-}  // namespace regard::internal
-
-namespace regard {
-
-Summary Summarize(const TensorView& q, const TensorView& k, const TensorView& v, const AttentionParams& params,
-                  const SummaryOptions& options, const ExecOptions& exec) {
-  using namespace internal;  // NOLINT: the names of one room
+// Everything, for k and v as tensors or in a cache.
+Summary Run(const PlanShape& shape, const Inputs& run, const AttentionParams& params, const SummaryOptions& options,
+            const ExecOptions& exec) {
   const KernelTable& kernels = SummaryKernels(exec);
-  const PlanShape shape = PlanShape::Of(q, k, v);
   CheckPlan(shape, params, exec).ThrowIfFailed();
   Problem problem;
   Results results;
-  Bind(shape, params, ResolveScale(shape, params), {q, k, v}, {}, &problem, &results).ThrowIfFailed();
+  Bind(shape, params, ResolveScale(shape, params), run, {}, &problem, &results).ThrowIfFailed();
   const Request request(options, params, problem);
-  Summary summary = request.MakeSummary(problem, q.rank());
+  Summary summary = request.MakeSummary(problem, run.q.rank());
   const int threads = ResolveThreads(exec.threads);
   const std::int64_t q_len = problem.q_len, heads = static_cast<std::int64_t>(request.heads.size());
   results.context = {summary.context.mutable_view().mutable_data(),
@@ -425,9 +423,9 @@ Summary Summarize(const TensorView& q, const TensorView& k, const TensorView& v,
   }
   if (request.second_pass && !exec.stop_token.stop_requested()) {
     ScratchLayout layout;
-    PlanShape run = KernelInputsLayout::ShapeOf(problem);
-    run.v_dim = 0;
-    const KernelInputsLayout places(run, KernelInputsLayout::BiasCount(problem), layout);
+    PlanShape without_v = KernelInputsLayout::ShapeOf(problem);
+    without_v.v_dim = 0;
+    const KernelInputsLayout places(without_v, KernelInputsLayout::BiasCount(problem), layout);
     Workspace workspace(layout.total());
     const KernelInputs inputs(problem, places, workspace.data(), threads, KernelInputs::Values::kUnused);
     const ExecOptions rest = PartOf(exec, context_share, 1);
@@ -435,6 +433,21 @@ Summary Summarize(const TensorView& q, const TensorView& k, const TensorView& v,
   }
   if (exec.stop_token.stop_requested()) throw Error(ErrorCode::kCancelled, "stopped on request");
   return summary;
+}
+
+}  // namespace
+}  // namespace regard::internal
+
+namespace regard {
+
+Summary Summarize(const TensorView& q, const TensorView& k, const TensorView& v, const AttentionParams& params,
+                  const SummaryOptions& options, const ExecOptions& exec) {
+  return internal::Run(PlanShape::Of(q, k, v), {q, k, v}, params, options, exec);
+}
+
+Summary Summarize(const TensorView& q, const KvCache& cache, std::span<const SequenceId> sequences, const AttentionParams& params,
+                  const SummaryOptions& options, const ExecOptions& exec) {
+  return internal::Run(PlanShape::Of(q, cache, sequences), Inputs::Of(q, cache, sequences), params, options, exec);
 }
 
 }  // namespace regard

@@ -38,7 +38,7 @@ bool Everything(const std::vector<std::int64_t>& chosen, std::int64_t count) {
 }
 
 void ExpectOffset(const char* summary, const AttentionParams& params, const Problem& p) {
-  if (params.q_offset.is_stated() || params.kv_lens || p.q_len == p.kv_len) return;
+  if (params.q_offset.is_stated() || params.kv_lens || p.is_cached() || p.q_len == p.kv_len) return;
   throw Error(ErrorCode::kInvalidArgument,
               std::string("q_offset: not stated, and ") + summary + " needs it since q_len=" + std::to_string(p.q_len) +
                   " ≠ kv_len=" + std::to_string(p.kv_len) + "; give 0 (top-left: PyTorch, ONNX) or " +
@@ -103,7 +103,7 @@ Summary Request::MakeSummary(const Problem& p, int rank) const {
   const SummaryOptions& o = options_;
   constexpr DType kF32 = DType::kF32, kI64 = DType::kI64;
   Summary s;
-  s.context = shaped(true, p.v.dtype, {p.q_len, p.v_dim});
+  s.context = shaped(true, p.v.dtype == DType::kI8 ? kF32 : p.v.dtype, {p.q_len, p.v_dim});
   s.lse = shaped(true, kF32, {p.q_len});
   s.row_max = shaped(o.row_max, kF32, {p.q_len});
   s.row_argmax = shaped(o.row_argmax, kI64, {p.q_len});

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "regard/kv_cache.h"
 #include "regard/summary.h"
 #include "summary/ordered_tasks.h"
 #include "summary/weight_source.h"
@@ -47,11 +48,7 @@ struct TileAdapter {
   }
 };
 
-}  // namespace
-
-void VisitWeights(const TensorView& q, const TensorView& k, const TensorView& lse, const AttentionParams& params,
-                  TileVisitor& visitor, const ExecOptions& exec) {
-  const WeightSource source(q, k, lse, params, exec);
+void Visit(const WeightSource& source, TileVisitor& visitor, const ExecOptions& exec) {
   const internal::Problem& p = source.problem();
   const std::int64_t blocks = (p.q_len + kRowsPerTask - 1) / kRowsPerTask;
   const std::int64_t tasks = p.batch * p.heads * blocks;
@@ -69,7 +66,8 @@ void VisitWeights(const TensorView& q, const TensorView& k, const TensorView& ls
         const std::int64_t b = task / blocks / p.heads, h = task / blocks % p.heads, first = task % blocks * kRowsPerTask;
         const std::int64_t num_rows = std::min(kRowsPerTask, p.q_len - first);
         for (std::int64_t r = 0; r < num_rows; ++r) {
-          own.rows[static_cast<std::size_t>(r)] = source.Row(b, h, first + r, 0, p.kv_len);
+          own.rows[static_cast<std::size_t>(r)] =
+              source.Row(b, h, first + r, 0, p.kv_len);  // of a cache's sequence, those it has
         }
         TileAdapter adapter{own.fork.get(), b, h, first};
         source.kernels().stream_weights(source.inputs().Head(b, h / p.group_size), source.inputs().options(), own.rows.data(),
@@ -84,19 +82,13 @@ void VisitWeights(const TensorView& q, const TensorView& k, const TensorView& ls
   if (control.ShouldStop()) throw Error(ErrorCode::kCancelled, "stopped on request; the visitor has seen a part of the weights");
 }
 
-namespace {
-
 void ExpectInRange(const char* name, std::int64_t value, std::int64_t first, std::int64_t last) {
   if (value >= first && value <= last) return;
   throw Error(ErrorCode::kInvalidArgument,
               std::string(name) + ": " + std::to_string(value) + "; give " + std::to_string(first) + "…" + std::to_string(last));
 }
 
-}  // namespace
-
-Tensor WeightRows(const TensorView& q, const TensorView& k, const TensorView& lse, const AttentionParams& params,
-                  const WeightWindow& window) {
-  const WeightSource source(q, k, lse, params, {.threads = 1});
+Tensor Rows(const WeightSource& source, const WeightWindow& window) {
   const internal::Problem& p = source.problem();
   ExpectInRange("window.batch", window.batch, 0, p.batch - 1);
   ExpectInRange("window.head", window.head, 0, p.heads - 1);
@@ -132,6 +124,28 @@ Tensor WeightRows(const TensorView& q, const TensorView& k, const TensorView& ls
   source.kernels().stream_weights(source.inputs().Head(window.batch, window.head / p.group_size), source.inputs().options(),
                                   rows.data(), num_rows, Destination::Visit, &destination, scratch.data());
   return weights;
+}
+
+}  // namespace
+
+void VisitWeights(const TensorView& q, const TensorView& k, const TensorView& lse, const AttentionParams& params,
+                  TileVisitor& visitor, const ExecOptions& exec) {
+  Visit(WeightSource(q, k, lse, params, exec), visitor, exec);
+}
+
+void VisitWeights(const TensorView& q, const KvCache& cache, std::span<const SequenceId> sequences, const TensorView& lse,
+                  const AttentionParams& params, TileVisitor& visitor, const ExecOptions& exec) {
+  Visit(WeightSource(q, cache, sequences, lse, params, exec), visitor, exec);
+}
+
+Tensor WeightRows(const TensorView& q, const TensorView& k, const TensorView& lse, const AttentionParams& params,
+                  const WeightWindow& window) {
+  return Rows(WeightSource(q, k, lse, params, {.threads = 1}), window);
+}
+
+Tensor WeightRows(const TensorView& q, const KvCache& cache, std::span<const SequenceId> sequences, const TensorView& lse,
+                  const AttentionParams& params, const WeightWindow& window) {
+  return Rows(WeightSource(q, cache, sequences, lse, params, {.threads = 1}), window);
 }
 
 }  // namespace regard

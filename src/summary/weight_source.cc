@@ -20,16 +20,24 @@ const KernelTable& SummaryKernels(const ExecOptions& exec) {
   return *kernels;
 }
 
+// Weights need no v: k stands in for it.
 WeightSource::WeightSource(const TensorView& q, const TensorView& k, const TensorView& lse, const AttentionParams& params,
+                           const ExecOptions& exec)
+    : WeightSource(PlanShape::Of(q, k, k), {q, k, k}, lse, params, exec) {}
+
+WeightSource::WeightSource(const TensorView& q, const KvCache& cache, std::span<const SequenceId> sequences,
+                           const TensorView& lse, const AttentionParams& params, const ExecOptions& exec)
+    : WeightSource(PlanShape::Of(q, cache, sequences), Inputs::Of(q, cache, sequences), lse, params, exec) {}
+
+WeightSource::WeightSource(const PlanShape& shape, const Inputs& run, const TensorView& lse, const AttentionParams& params,
                            const ExecOptions& exec)
     : kernels_(SummaryKernels(exec)), threads_(ResolveThreads(std::max(exec.threads, 0))) {
   if (!lse) throw Error(ErrorCode::kInvalidArgument, "lse: missing; pass the lse that Attention gave for q, k and these options");
-  const PlanShape shape = PlanShape::Of(q, k, k);  // weights need no v: k stands in for it
   CheckPlan(shape, params, exec).ThrowIfFailed();
   // An lse is bound by the rules of the output that it was; it is only read.
   const MutableTensorView read_only(const_cast<void*>(lse.data()), lse.dtype(), lse.shape(), lse.strides());
   Results results;
-  Bind(shape, params, ResolveScale(shape, params), {q, k, k}, {.lse = read_only}, &problem_, &results).ThrowIfFailed();
+  Bind(shape, params, ResolveScale(shape, params), run, {.lse = read_only}, &problem_, &results).ThrowIfFailed();
   const Problem& p = problem_;
   lse_.resize(static_cast<std::size_t>(p.batch * p.heads * p.q_len));
   float* to = lse_.data();
@@ -41,9 +49,9 @@ WeightSource::WeightSource(const TensorView& q, const TensorView& k, const Tenso
     }
   }
   ScratchLayout layout;
-  PlanShape run = KernelInputsLayout::ShapeOf(p);
-  run.v_dim = 0;
-  const KernelInputsLayout inputs(run, KernelInputsLayout::BiasCount(p), layout);
+  PlanShape without_v = KernelInputsLayout::ShapeOf(p);
+  without_v.v_dim = 0;
+  const KernelInputsLayout inputs(without_v, KernelInputsLayout::BiasCount(p), layout);
   workspace_ = Workspace(layout.total());
   inputs_.emplace(p, inputs, workspace_.data(), threads_, KernelInputs::Values::kUnused);
 }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "attention/kernel_inputs.h"
@@ -20,6 +21,8 @@ class WeightSource {
   /// Throws Error. Memory: a row table, lse, and copies of operands that are not f32 with unit stride along dim.
   WeightSource(const TensorView& q, const TensorView& k, const TensorView& lse, const AttentionParams& params,
                const ExecOptions& exec);
+  WeightSource(const TensorView& q, const KvCache& cache, std::span<const SequenceId> sequences, const TensorView& lse,
+               const AttentionParams& params, const ExecOptions& exec);
   WeightSource(const WeightSource&) = delete;
   WeightSource& operator=(const WeightSource&) = delete;
 
@@ -32,6 +35,9 @@ class WeightSource {
   QueryRow Row(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t key_begin, std::int64_t key_end) const;
 
  private:
+  WeightSource(const PlanShape& shape, const Inputs& inputs, const TensorView& lse, const AttentionParams& params,
+               const ExecOptions& exec);
+
   const KernelTable& kernels_;
   int threads_;
   Problem problem_;
