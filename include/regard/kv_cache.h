@@ -13,8 +13,8 @@
 //
 // **Pages.** A page holds page_len tokens of one sequence: for each kv head a run of its keys and a run of its values, so that a head's keys
 // are read in sequence. Fork shares pages by reference; a shared page is copied when somebody writes to it, so sequences never see each other.
-// Pages are taken from the system in blocks that lay the runs of one head side by side: a sequence that is appended to by itself lies as if it
-// had one run a head. A contiguous cache is one with page_len = the longest sequence.
+// Pages are taken from the system in blocks that lay the runs of one head side by side, and a sequence goes on behind its last page where it
+// can: then it lies as if it had one run a head. A contiguous cache is one with page_len = the longest sequence.
 //   A cache is one layer's. Layers are appended to at different times of a step, and may forget differently (sliding windows); a model with
 // the same pages in all layers makes the same calls to each.
 //
@@ -56,8 +56,8 @@ struct KvCacheOptions {
   std::int64_t v_dim = 0;  // 0 means head_dim
   DType k_dtype = DType::kF32;
   DType v_dtype = DType::kF32;
-  /// Tokens of a page, rounded up to a multiple of 16. 0 means a power of two that makes each run 64 KB or more: from there on jumping from
-  /// page to page costs nothing to speak of. Smaller pages waste less on short sequences (half a page each) and read slower.
+  /// Tokens of a page, rounded up to a multiple of 16. 0 means a power of two that makes each run 64 KB or more: then jumping from page to
+  /// page costs little. Smaller pages waste less on short sequences (half a page each) and may read slower.
   std::int64_t page_len = 0;
   /// Pages never take more; 0 means no limit.
   std::size_t max_bytes = 0;

@@ -79,7 +79,7 @@ void KvCache::Impl::SetRuns(CachedSequence& s, std::int64_t index) noexcept {
 }
 
 void KvCache::Impl::AddPage(CachedSequence& s) noexcept {
-  s.pages.push_back(pool.Take());
+  s.pages.push_back(pool.Take(s.pages.empty() ? -1 : s.pages.back()));
   for (auto* runs : {&s.k_runs, &s.v_runs}) {
     for (auto& table : *runs) table.push_back(nullptr);
   }
@@ -88,7 +88,8 @@ void KvCache::Impl::AddPage(CachedSequence& s) noexcept {
 
 void KvCache::Impl::Own(CachedSequence& s, std::int64_t index, std::int64_t begin, std::int64_t end) noexcept {
   if (!IsShared(s, index)) return;
-  const PagePool::PageNumber shared = s.pages[static_cast<std::size_t>(index)], own = pool.Take();
+  const PagePool::PageNumber shared = s.pages[static_cast<std::size_t>(index)];
+  const PagePool::PageNumber own = pool.Take(index == 0 ? -1 : s.pages[static_cast<std::size_t>(index - 1)]);
   for (std::int64_t h = 0; h < options.kv_heads; ++h) {
     pool.k().MoveRows(pool.KRun(shared, h), begin, pool.KRun(own, h), begin, end - begin);
     pool.v().MoveRows(pool.VRun(shared, h), begin, pool.VRun(own, h), begin, end - begin);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <functional>
 #include <limits>
 
 #include "core/scratch.h"
@@ -58,7 +57,7 @@ PagePool::PagePool(std::int64_t kv_heads, const RunLayout& k, const RunLayout& v
 }
 
 void PagePool::Prepare(std::int64_t count, const std::string& purpose) {
-  const std::int64_t missing = count - static_cast<std::int64_t>(free_.size());
+  const std::int64_t missing = count - (reserved() - in_use_);
   if (missing <= 0) return;
   if (missing > max_pages_ - reserved()) {
     throw Error(ErrorCode::kOutOfMemory, purpose + " needs " + std::to_string(count) + " more pages of " +
@@ -75,33 +74,41 @@ void PagePool::AddSlab(std::int64_t count) {
   const std::int64_t bytes = SaturatingProduct(count, page_bytes_);
   Tensor slab = Tensor::Uninitialized(DType::kU8, {bytes});
   slabs_.reserve(slabs_.size() + 1);
-  const std::int64_t first = reserved();
-  // Doubled by hand, since both have to have room before either changes.
-  const auto total = static_cast<std::size_t>(first + count);
+  const auto total = static_cast<std::size_t>(reserved() + count);
   if (pages_.capacity() < total) pages_.reserve(std::max(total, 2 * pages_.capacity()));
-  if (free_.capacity() < total) free_.reserve(std::max(total, 2 * free_.capacity()));
   std::byte* const k = static_cast<std::byte*>(slab.mutable_view().mutable_data());
   std::byte* const v = k + kv_heads_ * count * k_.run_bytes;
-  for (std::int64_t i = 0; i < count; ++i) {
-    pages_.push_back({k + i * k_.run_bytes, v + i * v_.run_bytes, count, 0});
-    free_.push_back(static_cast<PageNumber>(first + i));
-    std::ranges::push_heap(free_, std::greater<>());
-  }
+  for (std::int64_t i = 0; i < count; ++i) pages_.push_back({k + i * k_.run_bytes, v + i * v_.run_bytes, count, i == 0});
   slabs_.push_back(std::move(slab));
 }
 
-PagePool::PageNumber PagePool::Take() noexcept {
-  std::ranges::pop_heap(free_, std::greater<>());
-  const PageNumber page = free_.back();
-  free_.pop_back();
+// A look at every page: once for page_len tokens at most, and next to nothing beside writing them.
+PagePool::PageNumber PagePool::PlaceToGrow() const noexcept {
+  std::size_t begin = 0, best_begin = 0, best_count = 0;
+  for (std::size_t i = 0; i < pages_.size(); ++i) {
+    if (pages_[i].first_of_slab || pages_[i].holders > 0) begin = i;
+    if (pages_[i].holders > 0) {
+      ++begin;
+    } else if (i + 1 - begin > best_count) {
+      best_begin = begin;
+      best_count = i + 1 - begin;
+    }
+  }
+  const bool others_grow_here = !pages_[best_begin].first_of_slab;  // the page before is in use
+  return static_cast<PageNumber>(others_grow_here ? best_begin + best_count / 2 : best_begin);
+}
+
+PagePool::PageNumber PagePool::Take(PageNumber previous) noexcept {
+  const std::size_t next = Index(previous + 1);
+  const bool follows = previous >= 0 && next < pages_.size() && pages_[next].holders == 0 && !pages_[next].first_of_slab;
+  const PageNumber page = follows ? previous + 1 : PlaceToGrow();
   pages_[Index(page)].holders = 1;
+  ++in_use_;
   return page;
 }
 
 void PagePool::Release(PageNumber page) noexcept {
-  if (--pages_[Index(page)].holders > 0) return;
-  free_.push_back(page);  // there is room: it never holds more than all pages
-  std::ranges::push_heap(free_, std::greater<>());
+  if (--pages_[Index(page)].holders == 0) --in_use_;
 }
 
 }  // namespace regard::internal

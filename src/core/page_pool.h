@@ -45,8 +45,10 @@ class PagePool {
   /// Makes `count` pages ready to be taken. Throws Error kOutOfMemory, `purpose` being the beginning of its message; then nothing has
   /// changed but perhaps what is reserved.
   void Prepare(std::int64_t count, const std::string& purpose);
-  /// A page that was prepared, held once; its rows hold anything. The lowest number that is free.
-  PageNumber Take() noexcept;
+  /// A page that was prepared, held once; its rows hold anything. The one behind `previous` if it is free, so that a sequence lies in
+  /// sequence; else, as for the first page (−1), a place to grow from: where most free pages lie together, halfway if another sequence may be
+  /// growing into them.
+  PageNumber Take(PageNumber previous) noexcept;
   void Hold(PageNumber page) noexcept { ++pages_[Index(page)].holders; }
   void Release(PageNumber page) noexcept;
   std::int32_t Holders(PageNumber page) const noexcept { return pages_[Index(page)].holders; }
@@ -64,16 +66,18 @@ class PagePool {
 
   std::size_t page_bytes() const noexcept { return page_bytes_; }
   std::int64_t reserved() const noexcept { return static_cast<std::int64_t>(pages_.size()); }
-  std::int64_t in_use() const noexcept { return reserved() - static_cast<std::int64_t>(free_.size()); }
+  std::int64_t in_use() const noexcept { return in_use_; }
 
  private:
   struct Page {
     std::byte *k, *v;  // of kv head 0
     std::int64_t slab_pages;
-    std::int32_t holders;
+    bool first_of_slab;
+    std::int32_t holders = 0;
   };
   static std::size_t Index(PageNumber page) { return static_cast<std::size_t>(page); }
   void AddSlab(std::int64_t count);
+  PageNumber PlaceToGrow() const noexcept;
 
   std::int64_t kv_heads_;
   RunLayout k_, v_;
@@ -81,7 +85,7 @@ class PagePool {
   std::int64_t max_pages_;
   std::vector<Tensor> slabs_;
   std::vector<Page> pages_;
-  std::vector<PageNumber> free_;  // a heap, the lowest on top; has room for all pages
+  std::int64_t in_use_ = 0;
 };
 
 }  // namespace regard::internal
