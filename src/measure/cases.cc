@@ -35,6 +35,10 @@ Words WordsOf(Feature feature) {
       return {"packed", "5 packed sequences"};
     case Feature::kTokenMajor:
       return {"bshd", "bshd"};
+    case Feature::kPaged:
+      return {"paged", "paged cache"};
+    case Feature::kPagedI8:
+      return {"paged-i8", "paged cache of i8"};
     case Feature::kRising:
       return {"rising", "rising scores"};
   }
@@ -226,6 +230,10 @@ std::vector<BenchCase> AllCases(const CaseSelection& selection) {
   add(With(Feature::kPacked, kDefault, causal64));
   add(With(Feature::kTokenMajor, kDefault, full64));
   add(With(Feature::kTokenMajor, kDefault, causal128));
+  add(With(Feature::kPaged, kDefault, causal64));
+  add(With(Feature::kPaged, kDefault, Decode(kDefault, 8192)));
+  add(With(Feature::kPaged, kDefault, Decode(kDefault, 32768)));
+  add(With(Feature::kPagedI8, kDefault, Decode(kDefault, 32768)));
   for (const BenchCase& c : AskingCases()) add(c);
   for (const BenchCase& c : BackwardCases(selection)) add(c);
   add(Along(Path::kStaged, kQuick, full64));

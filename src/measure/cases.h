@@ -21,6 +21,8 @@ enum class Feature : std::uint8_t {
   kSoftCap,     // soft_cap 30
   kPacked,      // five sequences of unequal length in one row of tokens
   kTokenMajor,  // q, k, v and context [batch, tokens, heads, dim] in memory
+  kPaged,       // keys and values in a cache of the case's type, pages as long as the cache chooses
+  kPagedI8,     // the same of int8
   kRising,  // scores that rise along every row, by some 30 in all: whatever looks for the largest keys finds a larger one each time
 };
 

@@ -93,6 +93,10 @@ void Workload::MakeFeature() {
     case Feature::kRising:
       MakeRising();
       break;
+    case Feature::kPaged:
+    case Feature::kPagedI8:
+      MakeCache();
+      break;
     case Feature::kSoftCap:
       params_.soft_cap = kSoftCap;
       break;
@@ -135,7 +139,21 @@ void Workload::MakeRising() {
   fill(k_, [&](std::int64_t row) { return static_cast<float>(row % case_.kv_len + 1) / static_cast<float>(case_.kv_len); });
 }
 
-PlanShape Workload::shape() const { return PlanShape::Of(q_view_, k_view_, v_view_); }
+// The tensors stay what rows are compared with, so they take the numbers that the cache has made of them.
+void Workload::MakeCache() {
+  const DType type = case_.feature == Feature::kPagedI8 ? DType::kI8 : case_.dtype;
+  cache_.emplace(KvCacheOptions{.kv_heads = case_.kv_heads, .head_dim = case_.dim, .k_dtype = type, .v_dtype = type});
+  sequence_ = cache_->NewSequence();
+  cache_->Append(sequence_, k_view_, v_view_);
+  if (type == case_.dtype) return;
+  k_view_ = k_ = cache_->Keys(sequence_);
+  v_view_ = v_ = cache_->Values(sequence_);
+}
+
+PlanShape Workload::shape() const {
+  if (cache_) return PlanShape::Of(q_view_, *cache_, {&sequence_, 1});
+  return PlanShape::Of(q_view_, k_view_, v_view_);
+}
 
 std::int64_t Workload::SegmentEnd(std::int64_t token) const { return *std::ranges::upper_bound(segment_ends_, token); }
 
@@ -157,8 +175,9 @@ double Workload::flops() const {
 }
 
 double Workload::bytes() const {
-  const std::int64_t rows = 2 * case_.kv_heads * case_.kv_len + 2 * case_.heads * case_.q_len;
-  return static_cast<double>(rows * case_.dim) * static_cast<double>(ItemSize(case_.dtype));
+  const auto item = static_cast<std::int64_t>(ItemSize(case_.dtype)), row = case_.dim * item;
+  const std::int64_t kv_row = case_.feature == Feature::kPagedI8 ? case_.dim + static_cast<std::int64_t>(sizeof(float)) : row;
+  return static_cast<double>(2 * case_.kv_heads * case_.kv_len * kv_row + 2 * case_.heads * case_.q_len * row);
 }
 
 Workload::Row Workload::RowCall(std::int64_t head, std::int64_t query) const {

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "measure/cases.h"
 #include "regard/attention.h"
+#include "regard/kv_cache.h"
 #include "regard/tensor.h"
 
 namespace regard::measure {
@@ -25,7 +27,9 @@ class Workload {
   const BenchCase& bench_case() const { return case_; }
   PlanShape shape() const;
   const AttentionParams& params() const { return params_; }
-  Inputs inputs() const { return {.q = q_view_, .k = k_view_, .v = v_view_}; }
+  Inputs inputs() const {
+    return cache_ ? Inputs::Of(q_view_, *cache_, {&sequence_, 1}) : Inputs{.q = q_view_, .k = k_view_, .v = v_view_};
+  }
   Outputs outputs() { return {.context = context_view_, .lse = lse_.mutable_view(), .empty_rows = &empty_rows_}; }
   TensorView context() const { return context_view_; }
   TensorView lse() const { return lse_; }
@@ -52,6 +56,7 @@ class Workload {
  private:
   void MakeFeature();
   void MakeRising();
+  void MakeCache();
   std::int64_t SegmentBegin(std::int64_t token) const;
   std::int64_t SegmentEnd(std::int64_t token) const;
 
@@ -59,6 +64,8 @@ class Workload {
   Tensor q_, k_, v_, context_, lse_, d_context_;
   TensorView q_view_, k_view_, v_view_;  // [1, heads, tokens, dim]
   MutableTensorView context_view_;
+  std::optional<KvCache> cache_;
+  SequenceId sequence_{};
   Tensor mask_, bias_, slopes_, sinks_, segments_;
   std::vector<std::int64_t> segment_ends_;  // packed sequences; else one
   AttentionParams params_;

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "measure/small_case.h"
+#include "measure/verify.h"
 
 namespace regard::measure {
 namespace {
@@ -58,6 +59,22 @@ TEST(Workload, RowsMeanTheSameAlone) {
       EXPECT_EQ(alone.lse(0, 0, 0), whole.lse(0, head, query)) << "feature " << static_cast<int>(feature) << ", query " << query;
       for (std::int64_t d = 0; d < 8; ++d) EXPECT_EQ(alone.context(0, 0, 0, d), whole.context(0, head, query, d));
     }
+  }
+}
+
+// Rows are compared with the numbers that the cache holds.
+TEST(Workload, CachedCasesReadACache) {
+  for (const Feature feature : {Feature::kPaged, Feature::kPagedI8}) {
+    Workload work(Small(feature, true));
+    ASSERT_NE(work.inputs().cache, nullptr);
+    const Plan plan(work.shape(), work.params());
+    Workspace workspace = plan.MakeWorkspace();
+    plan.Run(work.inputs(), work.outputs(), workspace).ThrowIfFailed();
+    const Verification verification = VerifyRows(work, work.context(), work.lse());
+    EXPECT_TRUE(verification.passed()) << verification.fault;
+    EXPECT_EQ(work.bytes(),
+              feature == Feature::kPaged ? 4.0 * 8 * (2 * 2 * 331 + 2 * 4 * 331) : 12.0 * 2 * 2 * 331 + 32 * 2 * 4 * 331);
+    EXPECT_EQ(work.visible_pairs(), 331 * 332 / 2);
   }
 }
 

@@ -126,7 +126,7 @@ TEST_P(CachedAttention, EqualsTheCallOnTensorsOfTheStoredValues) {
         ExpectSameBits(results[b], reference);
         ++compared[forgot ? "forgot" : "whole"];
       } else {
-        ledger.Compare(path, own, results[b], reference, ErrorBounds(own, reference, path.path));
+        ledger.Compare(path, own, results[b], reference, ErrorBounds(own, reference, path));
         if (path.path == Path::kFused && !i8 && !forgot) {
           ExpectSameBits(results[b], RunPath(path, own));
           ++compared["bits"];
