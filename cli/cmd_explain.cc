@@ -56,11 +56,38 @@ std::vector<report::RowIndex> ChosenRows(const Options& options, const io::Probl
   return rows;
 }
 
+// The gradient of the loss by the context, [batch, heads, q_len, v_dim], or not given.
+class ContextGradient {
+ public:
+  ContextGradient(const Options& options, const io::Problem& problem) {
+    if (!options.grad || std::ranges::find(problem.observed, "d_context") == problem.observed.end()) return;
+    const PlanShape& s = problem.shape;
+    tensor_ = problem.ReadObserved("d_context");
+    if (!IsFloat(tensor_.dtype()))
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("d_context: element type {}; give a float type", Name(tensor_.dtype())));
+    view_ = problem.FromFileShape("d_context", {s.batch, s.heads, s.q_len, s.v_dim}, tensor_);
+  }
+
+  /// Empty when not given.
+  std::vector<double> Row(const report::RowIndex& row) const {
+    std::vector<double> values;
+    for (std::int64_t d = 0; view_ && d < view_.dim(3); ++d) values.push_back(view_(row.batch, row.head, row.query, d));
+    return values;
+  }
+
+ private:
+  Tensor tensor_;
+  TensorView view_;
+};
+
 // Text is printed row by row; JSON is one object, for which all rows are held.
 void CheckPrice(const Options& options, const PlanShape& shape, std::size_t rows) {
-  constexpr double kJsonColumns = 7, kJsonBytes = 24 + 30;  // of a number, as measured: parsed, and as text that is copied once
-  const double held = options.json ? static_cast<double>(rows) : 1,
-               key = sizeof(report::KeyTerm) + (options.json ? kJsonColumns * kJsonBytes : 0);
+  const double columns = options.grad ? 12 : 7;
+  constexpr double kJsonBytes = 24 + 30;  // of a number, as measured: parsed, and as text that is copied once
+  const double held = options.json ? static_cast<double>(rows) : 1, key = sizeof(report::KeyTerm) +
+                                                                          (options.grad ? sizeof(report::KeyGradient) : 0) +
+                                                                          (options.json ? columns * kJsonBytes : 0);
   CheckMemory(options, held * static_cast<double>(shape.kv_len) * key,
               fmt::format("{} of {} keys", rows == 1 ? "1 row" : report::ShowCount(static_cast<std::int64_t>(rows)) + " rows",
                           report::ShowCount(shape.kv_len)),
@@ -82,11 +109,13 @@ ExitStatus ExplainCommand(const Options& options, Streams& streams) {
 
   for (const std::string& note : problem.notes) streams.Note(note);
   if (!options.json) streams.Print(problem.reading + '\n');
+  const ContextGradient d_context(options, problem);
   std::vector<report::Explanation> explanations;
   bool agrees = true;
   for (const report::RowIndex& row : rows) {
     report::Explanation explanation = third_stage ? report::ExplainThirdStage(problem.weights, problem.v, row)
                                                   : report::Explain(report::CallOf(problem), row, exec);
+    if (options.grad) explanation.gradient = report::Differentiate(explanation, d_context.Row(row));
     agrees = agrees && explanation.bound_used <= 1;
     if (options.json) {
       explanations.push_back(std::move(explanation));

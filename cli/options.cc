@@ -123,6 +123,8 @@ const Flag kFlags[] = {
      [](Options& o, const std::string&, const std::string& text) { o.html = text; }},
     {"--row", "LIST", "queries to explain", kExplain, kShowing,
      [](Options& o, const std::string& flag, const std::string& text) { o.row = ParseSelection(flag, text); }},
+    {"--grad", "", "also how a loss moves each weight: d_context of IN, or, without one, the sum of the row's context", kExplain,
+     kShowing, [](Options& o, const std::string& flag, const std::string& text) { o.grad = ParseBool(flag, text); }},
     {"--observed", "F[,F...]", "the results to check: .npz, .safetensors, .npy (the context), or stage=FILE; default those in IN",
      kCheck, kReading, [](Options& o, const std::string&, const std::string& text) { o.observed = text; }},
     {"--observed-again", "F[,F...]", "those of a second run of the same program on the same input", kCheck, kReading,

@@ -56,6 +56,8 @@ struct Options {
   std::optional<std::int64_t> last_queries;               // --last-queries
   std::optional<int> dim;                                 // --dim: softmax along another axis; negative counts from the end
 
+  bool grad = false;  // --grad
+
   bool quick = false, stages = false;  // --quick, --stages
   std::string bench_case;              // --case: part of a name; empty: all
 

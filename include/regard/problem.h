@@ -17,7 +17,7 @@
 //     mask  bias  (attn_mask: bool is mask, float is bias)              kv_lens (nonpad_kv_seqlen)
 //     q_segments kv_segments (segments: both)   alibi_slopes   sinks    past_key past_value (go before k and v)
 //     weights (attn_weights, attentions, pattern)   scores   capped   masked_scores   lse
-//     context (Y, out, output, attn_output, z)   projected
+//     context (Y, out, output, attn_output, z)   projected   d_context (the gradient of a loss by the context)
 //     tokens, q_tokens, k_tokens         strings; in safetensors metadata a JSON list
 //     scale causal q_offset window_left window_right soft_cap num_heads num_kv_heads
 //                                        arrays of one element of any numeric or bool type, or safetensors metadata
@@ -127,7 +127,7 @@ struct REGARD_API Problem {
   // ------------------------------------------------------------------------------------------------ results and files
 
   /// The shape in files of the result `name`, whose full shape is [batch, heads, …]: lse, every stage and summary without the
-  /// axes that the inputs lack; "context" moreover in their layout: [batch, tokens, heads, v_dim] for bshd, [batch, tokens,
+  /// axes that the inputs lack; "context" and "d_context" moreover in their layout: [batch, tokens, heads, v_dim] for bshd, [batch, tokens,
   /// heads·v_dim] for bsd; "projected" is [batch, tokens, out_dim] in full.
   Dims FileShape(std::string_view name, const Dims& full) const;
   /// `tensor`, shaped as FileShape says, seen in full shape; nothing is copied. So a result can be computed where it is to lie:

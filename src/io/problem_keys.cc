@@ -45,6 +45,7 @@ constexpr Key kKeys[] = {
     {"masked_scores", kObserved},
     {"lse", kObserved},
     {"projected", kObserved},
+    {"d_context", kObserved},  // a loss's gradient
     {"tokens", kStrings},
     {"q_tokens", kStrings},
     {"k_tokens", kStrings},

@@ -117,6 +117,12 @@ std::string Labelled(const TensorView& view, Layout layout) {
 
 // ------------------------------------------------------------------------------------------------- results and files
 
+namespace {
+
+bool IsContext(std::string_view name) { return name == "context" || name == "d_context"; }
+
+}  // namespace
+
 Dims Problem::FileShape(std::string_view name, const Dims& full) const {
   Dims file;
   if (axes.batch) file.push_back(full[0]);
@@ -125,7 +131,7 @@ Dims Problem::FileShape(std::string_view name, const Dims& full) const {
     file.push_back(full[2]);
     return file;
   }
-  const bool laid_out = name == "context" && full.size() == 4 && axes.heads;
+  const bool laid_out = IsContext(name) && full.size() == 4 && axes.heads;
   if (laid_out && axes.layout == Layout::kBsd) {
     file.push_back(full[2]);
     file.push_back(full[1] * full[3]);
@@ -145,7 +151,7 @@ TensorView Problem::FromFileShape(std::string_view name, const Dims& full, const
          ToString(expected));
   }
   if (name == "projected") return axes.batch ? tensor : tensor.Unsqueeze(0);
-  const bool laid_out = name == "context" && full.size() == 4 && axes.heads;
+  const bool laid_out = IsContext(name) && full.size() == 4 && axes.heads;
   return laid_out ? ContextWindow(axes, full, tensor) : WithAllAxes(axes, tensor);
 }
 
@@ -155,7 +161,7 @@ MutableTensorView Problem::FromFileShape(std::string_view name, const Dims& full
 }
 
 Tensor Problem::ToFileShape(std::string_view name, const TensorView& full) const {
-  const bool context = name == "context" && full.rank() == 4 && axes.heads;
+  const bool context = IsContext(name) && full.rank() == 4 && axes.heads;
   const bool tokens_first = context && axes.layout != Layout::kBhsd && axes.layout != Layout::kHsd;
   const Tensor ordered = Tensor::CopyOf(tokens_first ? full.Transpose(1, 2) : full);
   Tensor result = Tensor::Uninitialized(full.dtype(), FileShape(name, full.shape()));

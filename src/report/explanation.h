@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "regard/problem.h"
+#include "report/row_gradient.h"
 #include "report/rows.h"
 
 namespace regard::report {
@@ -38,10 +40,11 @@ struct Explanation {
   std::int64_t visible = 0;  // how many keys
   TensorView k, v;           // [kv_len, head_dim], [kv_len, v_dim]: of the row's kv head; borrowed
   Path path = Path::kFused;
-  std::vector<double> context;    // by `path`, as one row of the batched run
-  std::vector<double> per_token;  // by the reference, one token at a time
-  double difference = 0;          // largest |context − per_token|
-  double bound_used = 0;          // see agreement.h; beyond 1 the paths disagree
+  std::vector<double> context;          // by `path`, as one row of the batched run
+  std::vector<double> per_token;        // by the reference, one token at a time
+  double difference = 0;                // largest |context − per_token|
+  double bound_used = 0;                // see agreement.h; beyond 1 the paths disagree
+  std::optional<RowGradient> gradient;  // not computed here; shown when it is set
 };
 
 /// Computes the row alone: one query against the keys, memory O(kv_len). `context` has the bits of the same row in a run of the

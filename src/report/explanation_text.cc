@@ -79,6 +79,7 @@ class Writer {
         Products();
       }
     }
+    if (e_.gradient && e_.visible > 0) Gradient(*e_.gradient);
     Ending();
     return std::move(text_);
   }
@@ -252,6 +253,58 @@ class Writer {
     const auto [low, high] = std::minmax_element(
         rest_.begin(), rest_.end(), [&](std::size_t a, std::size_t b) { return e_.keys[a].score < e_.keys[b].score; });
     text_ += fmt::format("  {}: scores {} … {}\n", RestLabel(), Fine(e_.keys[*low].score), Fine(e_.keys[*high].score));
+  }
+
+  // What d_weight is, and what the softmax makes of it.
+  void GradientWords(const RowGradient& g) {
+    text_ += "\ngradients of a loss L by this row";
+    text_ += g.of_sum ? ": L is the sum of the context, so that d_context is 1 in every dim\n"
+                      : fmt::format(": d_context of the files {}\n", Row(g.d_context, "  "));
+    text_ += fmt::format("  d_weight = d_context·{}", labels_.v);
+    if (e_.third_stage) {
+      text_ += ": what L gains as this weight grows\n";
+      return;
+    }
+    text_ += fmt::format(": what L gains as this weight alone grows; their mean under the weights is {}\n", Fine(g.delta));
+    text_ += "  d_score = weight × (d_weight − mean)";
+    if (e_.soft_cap > 0) text_ += fmt::format(" × (1 − (capped/{})²)", Given(e_.soft_cap));
+    text_ += ": what L gains as the score grows, since one key's weight is taken from the others\n";
+  }
+
+  void Gradient(const RowGradient& g) {
+    GradientWords(g);
+    std::vector<Cells> rows = {e_.third_stage ? Cells{"  key", "weight", "d_weight", "‖d_v‖"}
+                                              : Cells{"  key", "weight", "d_weight", "− mean", "d_score", "‖d_k‖", "‖d_v‖"}};
+    for (const std::size_t j : shown_) {
+      const KeyGradient& key = g.keys[j];
+      Cells row = {"  " + Label(j), Fine(e_.keys[j].weight), Fine(key.d_weight)};
+      if (!e_.third_stage) {
+        row.push_back(Fine(key.d_weight - g.delta));
+        row.push_back(Fine(key.d_score));
+        row.push_back(Fine(key.d_k_norm));
+      }
+      row.push_back(Fine(key.d_v_norm));
+      rows.push_back(row);
+    }
+    double rest_weight = 0, rest_score = 0;
+    for (const std::size_t j : rest_) {
+      rest_weight += e_.keys[j].weight;
+      rest_score += g.keys[j].d_score;
+    }
+    if (!rest_.empty()) {
+      rows.push_back(e_.third_stage ? Cells{"  " + RestLabel(), Fine(rest_weight), "", ""}
+                                    : Cells{"  " + RestLabel(), Fine(rest_weight), "", "", Fine(rest_score), "", ""});
+    }
+    std::vector<Align> align(rows[0].size(), Align::kRight);
+    align[0] = Align::kLeft;
+    text_ += AlignColumns(rows, align, labels_.max_width);
+    if (e_.third_stage) return;
+    if (e_.has_sink) text_ += fmt::format("  d_sink {}\n", Fine(g.d_sink));
+    double squares = 0;
+    for (const double x : g.d_q) squares += x * x;
+    text_ +=
+        fmt::format("  d_q = {}the sum of d_score × {}: {}; ‖d_q‖ {}\n", e_.scale != 1 ? fmt::format("{:.9g} × ", e_.scale) : "",
+                    labels_.k, Row(g.d_q, "  "), Fine(std::sqrt(squares)));
   }
 
   // The last line: the two routes to this row.

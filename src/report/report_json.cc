@@ -181,6 +181,31 @@ std::string RunReportJson(const io::Problem& problem, const RunReport& report, c
   return Dump(json);
 }
 
+namespace {
+
+Json Of(const RowGradient& g, const Explanation& e) {
+  Json json;
+  json["of_sum"] = g.of_sum;
+  json["d_context"] = Numbers(g.d_context);
+  const auto column = [&](const char* name, double KeyGradient::*member) {
+    Json list = Json::array();
+    for (const KeyGradient& key : g.keys) list.push_back(Number(key.*member));
+    json[name] = list;
+  };
+  column("d_weights", &KeyGradient::d_weight);
+  column("d_v_norms", &KeyGradient::d_v_norm);
+  if (e.third_stage) return json;
+  json["mean"] = Number(g.delta);
+  column("d_masked_scores", &KeyGradient::d_masked);
+  column("d_scores", &KeyGradient::d_score);
+  column("d_k_norms", &KeyGradient::d_k_norm);
+  if (e.has_sink) json["d_sink"] = Number(g.d_sink);
+  json["d_q"] = Numbers(g.d_q);
+  return json;
+}
+
+}  // namespace
+
 std::string ExplanationsJson(const io::Problem& problem, const std::vector<Explanation>& explanations) {
   Json json = Header(problem, "explain");
   json["rows"] = Json::array();
@@ -214,6 +239,7 @@ std::string ExplanationsJson(const io::Problem& problem, const std::vector<Expla
       column("exps", &KeyTerm::exp);
     }
     column("weights", &KeyTerm::weight);
+    if (e.gradient) row["gradient"] = Of(*e.gradient, e);
     json["rows"].push_back(row);
   }
   return Dump(json);

@@ -36,6 +36,37 @@ TEST(Explain, ResultFirstThenWhatMadeItThenTheTwoRoutes) {
   EXPECT_EQ(outcome.out.find('\n', at), outcome.out.size() - 1);  // the two routes are the last line
 }
 
+TEST(Explain, GradientsOfTheSumOrOfWhatTheFileSays) {
+  const Outcome sum = Regard("explain testdata/six_tokens.txt --row 1 --grad");
+  ASSERT_EQ(sum.status, 0) << sum.err;
+  EXPECT_NE(sum.out.find("L is the sum of the context, so that d_context is 1 in every dim\n"), std::string::npos) << sum.out;
+  // 0.138548 · (1.47 − 1.661657)
+  EXPECT_NE(sum.out.find("  0 Your     0.138548  1.470000  -0.191657  -0.026554  "), std::string::npos) << sum.out;
+  EXPECT_EQ(sum.out.rfind("batched row"), sum.out.rfind('\n', sum.out.size() - 2) + 1);  // the two routes stay the last line
+  EXPECT_EQ(Regard("explain testdata/six_tokens.txt --row 1").out.find("d_weight"), std::string::npos);
+
+  const std::string path = Scratch("grad.npz");
+  const Tensor q = Tensor::Of({2, 2}, {1.0f, 2.0f, -3.0f, 4.0f}), v = Tensor::Of({2, 3}, {1.0f, 2.0f, 5.0f, 3.0f, -1.0f, 0.5f});
+  const auto write = [&](const Tensor& d_context) {
+    io::WriteNpz(path, {{.name = "q", .tensor = q},
+                        {.name = "k", .tensor = q},
+                        {.name = "v", .tensor = v},
+                        {.name = "d_context", .tensor = d_context}});
+  };
+  write(Tensor::Of({2, 3}, {0.0f, 0.0f, 0.0f, 1.0f, -2.0f, 0.0f}));
+  const Outcome outcome = Regard("explain --json --row 1 --grad " + path);
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const json gradient = json::parse(outcome.out)["rows"][0]["gradient"];
+  EXPECT_FALSE(gradient["of_sum"].get<bool>());
+  EXPECT_EQ(gradient["d_weights"], json({-3.0, 5.0}));
+  EXPECT_EQ(gradient["d_q"].size(), 2u);
+  EXPECT_NEAR(gradient["d_scores"][0].get<double>(), -gradient["d_scores"][1].get<double>(), 1e-12);
+  write(Tensor::Of({1, 3}, {0.0f, 0.0f, 0.0f}));
+  const Outcome wrong = Regard("explain --row 1 --grad " + path);
+  EXPECT_EQ(wrong.status, 2);
+  EXPECT_NE(wrong.err.find("d_context: shape 1×3, expected 2×3"), std::string::npos) << wrong.err;
+}
+
 TEST(Explain, ListsOfRowsAndHeads) {
   const Outcome outcome = Regard("explain testdata/minilm/all_minilm_l6_v2.safetensors --row 0,4-5 --head 1,3 --json");
   ASSERT_EQ(outcome.status, 0) << outcome.err;
