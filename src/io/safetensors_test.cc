@@ -131,6 +131,22 @@ TEST(SafetensorsTest, LengthsAreChecked) {
   }
 }
 
+TEST(SafetensorsTest, TensorsByNameGoOutAndComeBack) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "state.safetensors";
+  const std::map<std::string, Tensor> state = {{"h.0.w", Tensor::Of<float>({2, 1}, {1.5f, -2})},
+                                               {"h.0.n", Tensor::Of<double>({1}, {0.1})}};
+  WriteTensors(path, state, {{"step", "7"}});
+  const File file = File::Open(path);
+  EXPECT_EQ(file.metadata().at("step"), "7");
+  EXPECT_EQ(ReadTensors(file).size(), 2u);
+  const std::map<std::string, Tensor> part = ReadTensors(file, "h.0.");
+  ASSERT_EQ(part.size(), 2u);
+  EXPECT_EQ(part.at("w")(1, 0), -2);
+  EXPECT_EQ(part.at("n").dtype(), DType::kF64);
+  EXPECT_TRUE(ReadTensors(file, "h.1").empty());
+}
+
 TEST(SafetensorsTest, WhatIsWrittenIsReadBackBitByBit) {
   const TemporaryFolder folder;
   const std::string path = folder / "x.safetensors";
