@@ -113,7 +113,8 @@ struct REGARD_API SelfAttention {
 };
 
 /// Rotary positions (Su et al. 2021), in halves as LLaMA's and GPT-NeoX's files expect them: dims d and d + head_dim/2 of q and k turn by
-/// the angle position · base^(−2d/head_dim). Key j stands at j, query i at i + q_offset.
+/// the angle position · base^(−2d/head_dim). Key j stands at j, query i at i + q_offset, which is 0
+/// unless stated, and must be stated with kv_lens.
 struct Rotary {
   double base = 10000;
 };

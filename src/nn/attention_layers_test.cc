@@ -192,6 +192,13 @@ TEST(MultiheadAttention, RefusesWhatDoesNotFit) {
   ExpectError([&] { layer.Forward(x, five, five); }, ErrorCode::kInvalidArgument, "q_offset");
   layer.rotary = Rotary{.base = -1};
   ExpectError([&] { layer.Forward(x); }, ErrorCode::kInvalidArgument, "rotary: base");
+  layer.rotary = Rotary{};
+  const Tensor lengths = Tensor::Of<std::int32_t>({1}, {4});
+  layer.params.kv_lens = lengths;
+  ExpectError([&] { layer.Forward(x); }, ErrorCode::kInvalidArgument, "rotary: with kv_lens and no q_offset");
+  layer.params.kv_lens = {};
+  layer.params.q_segments = layer.params.kv_segments = lengths;
+  ExpectError([&] { layer.Forward(x); }, ErrorCode::kUnsupported, "rotary: with segments");
   MultiheadAttention odd({.embed_dim = 9, .num_heads = 3});
   odd.rotary = Rotary{};
   ExpectError([&] { odd.Forward(Numbers(DType::kF32, {2, 9}, 1)); }, ErrorCode::kInvalidArgument, "rotary: head_dim=3 is odd");

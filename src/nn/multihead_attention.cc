@@ -26,6 +26,10 @@ void CheckRotary(const MultiheadAttention& layer) {
   if (!(layer.rotary->base > 0))
     Fail(ErrorCode::kInvalidArgument,
          "rotary: base=" + std::to_string(layer.rotary->base) + "; give a positive one, such as 10000");
+  if (layer.params.kv_lens && !layer.params.q_offset.is_stated()) {
+    Fail(ErrorCode::kInvalidArgument,
+         "rotary: with kv_lens and no q_offset, which leaves open where queries stand; set q_offset, 0 for self-attention");
+  }
   if (layer.params.q_segments || layer.params.kv_segments)
     Fail(ErrorCode::kUnsupported, "rotary: with segments, whose positions restart; give one sequence a batch entry");
 }
