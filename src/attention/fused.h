@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <string>
 
+#include "core/internal_api.h"
 #include "core/problem.h"
 #include "kernels/kernels.h"
 
@@ -31,7 +32,7 @@ void RunFused(const Problem& problem, const KernelTable& kernels, const ExecOpti
 
 /// What the fused path rounds weights to for their products with v, relative to each: 0 where they stay f32. Bf16 dot products round to 2⁻⁹,
 /// those of prefill twice in a row whose reference moves (docs/numerics.md, section 5).
-double WeightRounding(const PlanShape& shape, const std::string& isa);
+REGARD_INTERNAL_API double WeightRounding(const PlanShape& shape, const std::string& isa);
 
 /// Whether q_len queries of a group of heads go to the prefill kernel, and in words why.
 bool UsesPrefill(std::int64_t q_len, std::int64_t group_size);

@@ -22,6 +22,9 @@ Tensor LayerNorm::Forward(const TensorView& x, Cache* cache) const {
   kept.inverse_std = Tensor::Uninitialized(DType::kF64, {dense.rows()});
   WithType(dtype, [&](auto zero) {
     using T = decltype(zero);
+    const T* const w = weight.value.As<T>();
+    const T* const b = bias.value.As<T>();
+    T* const out = y.MutableAs<T>();
     ForEachRow(dense.rows(), [&](std::int64_t r) {
       const T* const row = dense.As<T>() + r * dim;
       double sum = 0, squares = 0;
@@ -34,7 +37,7 @@ Tensor LayerNorm::Forward(const TensorView& x, Cache* cache) const {
       kept.inverse_std.MutableAs<double>()[r] = inverse_std;
       for (std::int64_t d = 0; d < dim; ++d) {
         const T normed = static_cast<T>((static_cast<double>(row[d]) - mean) * inverse_std);
-        y.MutableAs<T>()[r * dim + d] = normed * weight.value.As<T>()[d] + bias.value.As<T>()[d];
+        out[r * dim + d] = normed * w[d] + b[d];
       }
     });
   });
@@ -64,19 +67,23 @@ Tensor LayerNorm::Backward(const TensorView& x, const Cache& cache, const Tensor
         g_sum += g;
         gn_sum += g * (static_cast<double>(row[d]) - mean[r]) * inverse_std[r];
       }
+      T* const d_x_row = d_x.MutableAs<T>() + r * dim;
       const double g_mean = g_sum / static_cast<double>(dim), gn_mean = gn_sum / static_cast<double>(dim);
       for (std::int64_t d = 0; d < dim; ++d) {
         const double g = static_cast<double>(d_row[d]) * static_cast<double>(w[d]);
         const double n = (static_cast<double>(row[d]) - mean[r]) * inverse_std[r];
-        d_x.MutableAs<T>()[r * dim + d] = static_cast<T>((g - g_mean - n * gn_mean) * inverse_std[r]);
+        d_x_row[d] = static_cast<T>((g - g_mean - n * gn_mean) * inverse_std[r]);
       }
     });
+    T* const d_weight = weight.grad.MutableAs<T>();
+    T* const d_bias = bias.grad.MutableAs<T>();
     for (std::int64_t r = 0; r < dense.rows(); ++r) {  // sums over rows stay in one thread, in one order
+      const T* const row = dense.As<T>() + r * dim;
+      const T* const d_row = d_out.As<T>() + r * dim;
       for (std::int64_t d = 0; d < dim; ++d) {
-        const T d_value = d_out.As<T>()[r * dim + d];
-        const double n = (static_cast<double>(dense.As<T>()[r * dim + d]) - mean[r]) * inverse_std[r];
-        weight.grad.MutableAs<T>()[d] += d_value * static_cast<T>(n);
-        bias.grad.MutableAs<T>()[d] += d_value;
+        const double n = (static_cast<double>(row[d]) - mean[r]) * inverse_std[r];
+        d_weight[d] += d_row[d] * static_cast<T>(n);
+        d_bias[d] += d_row[d];
       }
     }
   });

@@ -53,7 +53,8 @@ Tensor Linear::Backward(const TensorView& x, const TensorView& d_y) {
     if (!bias.value) return;
     T* const d_bias = bias.grad.MutableAs<T>();
     for (std::int64_t r = 0; r < rows; ++r) {
-      for (std::int64_t o = 0; o < n_out; ++o) d_bias[o] += d_out.As<T>()[r * n_out + o];
+      const T* const d_row = d_out.As<T>() + r * n_out;
+      for (std::int64_t o = 0; o < n_out; ++o) d_bias[o] += d_row[o];
     }
   });
   return d_x;
