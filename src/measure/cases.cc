@@ -157,9 +157,9 @@ std::vector<BenchCase> AskingCases() {
     for (const std::int64_t tokens : {512, 2048, 8192}) {
       for (const bool causal : {kFull, kCausal}) {
         const BenchCase silent = Prefill(kDefault, tokens, dim, causal, tokens == 8192 ? 1 : 8);
-        const Rank rank = dim == 64 || tokens == 2048 ? kDefault : kNamed;
+        const Rank rank = tokens == 2048 || (dim == 64 && tokens == 512) ? kDefault : kNamed;
         const bool shortest = dim == 64 && tokens == 2048 && !causal;
-        cases.push_back(Asking(Asked::kFirstPass, shortest ? kQuick : rank, silent));
+        cases.push_back(Asking(Asked::kFirstPass, shortest ? kQuick : dim == 64 ? rank : kNamed, silent));
         cases.push_back(Asking(Asked::kSummaries, shortest ? kQuick : rank, silent));
       }
     }
@@ -183,7 +183,8 @@ std::vector<BenchCase> BackwardCases(const CaseSelection& selection) {
     for (const std::int64_t tokens : {512, 2048, 8192}) {
       for (const bool causal : {kFull, kCausal}) {
         const BenchCase forward = Prefill(kDefault, tokens, dim, causal, tokens == 8192 ? 1 : 8);
-        cases.push_back(Backward(tokens == 2048 && dim == 64 ? kQuick : kDefault, forward));
+        const Rank rank = tokens == 2048 || (dim == 64 && tokens == 512) ? kDefault : kNamed;
+        cases.push_back(Backward(tokens == 2048 && dim == 64 ? kQuick : rank, forward));
       }
     }
   }
@@ -208,8 +209,8 @@ std::vector<BenchCase> AllCases(const CaseSelection& selection) {
     add(Prefill(kQuick, 2048, dim, kCausal, 8));
     add(Prefill(kDefault, 8192, dim, kFull, 1));
     add(Prefill(dim == 64 ? kQuick : kDefault, 8192, dim, kCausal, 1));
-    add(Prefill(kDefault, 16384, dim, kFull, 1));
-    add(Prefill(kDefault, 16384, dim, kCausal, 1));
+    add(Prefill(dim == 64 ? kDefault : kNamed, 16384, dim, kFull, 1));
+    add(Prefill(dim == 64 ? kDefault : kNamed, 16384, dim, kCausal, 1));
   }
   add(Decode(kDefault, 8192));
   add(Decode(kQuick, 32768));
@@ -229,7 +230,7 @@ std::vector<BenchCase> AllCases(const CaseSelection& selection) {
   add(With(Feature::kSoftCap, kQuick, full64));
   add(With(Feature::kPacked, kDefault, causal64));
   add(With(Feature::kTokenMajor, kDefault, full64));
-  add(With(Feature::kTokenMajor, kDefault, causal128));
+  add(With(Feature::kTokenMajor, kNamed, causal128));
   add(With(Feature::kPaged, kDefault, causal64));
   add(With(Feature::kPaged, kDefault, Decode(kDefault, 8192)));
   add(With(Feature::kPaged, kDefault, Decode(kDefault, 32768)));
@@ -239,7 +240,7 @@ std::vector<BenchCase> AllCases(const CaseSelection& selection) {
   add(Along(Path::kStaged, kQuick, full64));
   add(Along(Path::kStaged, kDefault, causal64));
   add(Along(Path::kStaged, kDefault, full128));
-  add(Along(Path::kStaged, kDefault, causal128));
+  add(Along(Path::kStaged, kNamed, causal128));
   for (const BenchCase& f32 : {full64, causal64, full128, causal128}) {
     const bool first = f32.name == full64.name;
     const BenchCase bf16 = Stored(DType::kBF16, first ? kQuick : kDefault, f32);
