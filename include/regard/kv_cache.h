@@ -28,7 +28,8 @@
 // for bit, the call without a cache on tensors of the same stored values (f32, f16, bf16; i8 has no tensors to compare with).
 //
 // **Memory**, in bytes: a page is kv_heads · page_len · (row of k + row of v), where a row is dim · size of an element, for i8 dim + 4; a
-// sequence holds ⌈length / page_len⌉ of them. Beside pages 16 · kv_heads bytes each, and 8 a token in sequences that forgot some.
+// sequence holds ⌈length / page_len⌉ of them. Beside pages 16 · kv_heads bytes each, 1 KB a block of pages, and 8 bytes a token in sequences
+// that forgot some.
 //
 // Guarantees. A call that throws has changed nothing. Reading (Attention, Keys, …) is safe from many threads; what changes the cache must be
 // alone. Dropping, truncating and destroying never throw. Throws Error: kInvalidArgument for a sequence that is not there, or twice in one
