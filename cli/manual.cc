@@ -90,7 +90,7 @@ _regard() {{
   return text + R"(  esac
   case $word in
     -*) COMPREPLY=($(compgen -W "$flags" -- "$word")) ;;
-    *) COMPREPLY=($(compgen -f -- "$word")) ;;
+    *) mapfile -t COMPREPLY < <(compgen -f -- "$word") ;;
   esac
 }
 complete -o filenames -F _regard regard

@@ -159,7 +159,8 @@ struct Inputs {
 };
 
 /// What one run writes; leave out what is not wanted. Element types are the caller's choice among the float types, and are
-/// rounded to once, at the end. Stages are [batch, heads, q_len, kv_len] and come from the staged and reference paths only.
+/// rounded to once, at the end. On AVX3_BF16 the weights of a call whose q, k and v are all bf16 are rounded too, by 2⁻⁸ of each at most;
+/// ExecOptions::isa "AVX3" keeps them f32. Stages are [batch, heads, q_len, kv_len] and come from the staged and reference paths only.
 /// An output that overlaps an input or another one is an error, and so are strides that lead to one element twice. Ranges of bytes are
 /// compared: views that interleave count as overlapping.
 struct Outputs {

@@ -25,14 +25,17 @@
 // **Types.** f32, f16, bf16, or i8 with a scale for each token and head, for k and v each. A number is rounded once, to nearest, ties to
 // even. i8: scale is max|x|/127 of the row, rounded up, and each element within scale/2·(1 + 2⁻¹⁶) of x; a row of zeros has scale 0 and comes
 // back as zeros; a row that holds a NaN or infinity comes back as NaN throughout, since no scale holds it. What a cache computes equals, bit
-// for bit, the call without a cache on tensors of the same stored values (f32, f16, bf16; i8 has no tensors to compare with).
+// for bit, the call without a cache on tensors of the same stored values (f32, f16, bf16; i8 has no tensors to compare with). The decode kernel
+// of AVX3_BF16 multiplies i8 by q and weights as 16-bit integers, which adds about 10⁻⁴ to what i8 has lost already (docs/numerics.md).
 //
 // **Memory**, in bytes: a page is kv_heads · page_len · (row of k + row of v), where a row is dim · size of an element, for i8 dim + 4; a
 // sequence holds ⌈length / page_len⌉ of them. Beside pages 16 · kv_heads bytes each, 1 KB a block of pages, and 8 bytes a token in sequences
 // that forgot some.
 //
-// Guarantees. A call that throws has changed nothing. Reading (Attention, Keys, …) is safe from many threads; what changes the cache must be
-// alone. Dropping, truncating and destroying never throw. Throws Error: kInvalidArgument for a sequence that is not there, or twice in one
+// Guarantees. A call that throws has changed nothing. Caches count their sequences alike, so that the same calls give the same ids in the cache
+// of each layer; an id of another cache is therefore not noticed. A cache that was moved from may be assigned to or destroyed, no
+// more. Reading (Attention, Keys, …) is safe from many threads; what changes the cache must be alone. Dropping, truncating and destroying never
+// throw. Throws Error: kInvalidArgument for a sequence that is not there, or twice in one
 // Append; kShapeMismatch; kOutOfMemory when max_bytes or the system has no more pages.
 #pragma once
 

@@ -206,6 +206,7 @@ struct REGARD_API Mlp {
 
   Tensor Forward(const TensorView& x, Cache* cache = nullptr) const;
   Tensor Backward(const TensorView& x, const Cache& cache, const TensorView& d_y);
+  /// "<prefix>fc.weight", …: not GPT-2's names, whose matrices lie the other way round.
   void AppendParameters(const std::string& prefix, ParameterList* list);
 };
 
@@ -230,6 +231,8 @@ struct REGARD_API Block {
   Tensor Backward(const TensorView& x, const Cache& cache, const TensorView& d_y);
   /// GPT-2's: "<prefix>ln_1.weight", "<prefix>attn.c_attn.weight", …, matrices [in, out].
   void LoadState(const StateDict& state, const std::string& prefix);
+  void SaveState(StateDict* state, const std::string& prefix) const;
+  /// By the names of the layers, [out, in]; StateOf and nn::LoadState go by these.
   void AppendParameters(const std::string& prefix, ParameterList* list);
 };
 

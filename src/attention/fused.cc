@@ -257,7 +257,7 @@ double WeightRounding(const PlanShape& shape, const std::string& isa) {
   const bool has_dots = kernels != nullptr && kernels->peak_bf16_flops != nullptr;
   const bool is_bf16 = shape.q_dtype == DType::kBF16 && shape.k_dtype == DType::kBF16 && shape.v_dtype == DType::kBF16;
   if (!has_dots || !is_bf16) return 0;
-  return UsesPrefill(shape.q_len, shape.heads / shape.kv_heads) ? 0x1p-8 : 0x1p-9;
+  return UsesPrefill(shape.q_len, shape.heads / shape.kv_heads) ? 0x1p-7 : 0x1p-8;
 }
 
 std::string KernelChoice(std::int64_t q_len, std::int64_t group_size) {

@@ -30,7 +30,7 @@ std::size_t FusedWorkspaceBytes(const PlanShape& capacity, const AttentionParams
 void RunFused(const Problem& problem, const KernelTable& kernels, const ExecOptions& exec, int threads, const FusedPart& part,
               std::byte* workspace, Results* results) noexcept;
 
-/// What the fused path rounds weights to for their products with v, relative to each: 0 where they stay f32. Bf16 dot products round to 2⁻⁹,
+/// What the fused path rounds weights to for their products with v, relative to each: 0 where they stay f32. Bf16 dot products round to 2⁻⁸ at most,
 /// those of prefill twice in a row whose reference moves (docs/numerics.md, section 5).
 REGARD_INTERNAL_API double WeightRounding(const PlanShape& shape, const std::string& isa);
 

@@ -44,6 +44,17 @@ void Block::LoadState(const StateDict& state, const std::string& prefix) {
   *this = std::move(loaded);
 }
 
+void Block::SaveState(StateDict* state, const std::string& prefix) const {
+  Block copy = *this;
+  ParameterList norms;
+  copy.ln_1.AppendParameters(prefix + "ln_1", &norms);
+  copy.ln_2.AppendParameters(prefix + "ln_2", &norms);
+  for (auto& [name, value] : StateOf(norms)) (*state)[name] = value;
+  attn.SaveState(state, prefix + "attn.", StateFormat::kGpt2);
+  mlp.c_fc.SaveState(state, prefix + "mlp.c_fc", MatrixOrder::kInOut);
+  mlp.c_proj.SaveState(state, prefix + "mlp.c_proj", MatrixOrder::kInOut);
+}
+
 void Block::AppendParameters(const std::string& prefix, ParameterList* list) {
   ln_1.AppendParameters(prefix + "ln_1", list);
   attn.AppendParameters(prefix + "attn.", list);

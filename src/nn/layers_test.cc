@@ -34,6 +34,24 @@ TEST(Block, DerivesWhatItComputes) {
   }
 }
 
+TEST(Block, GoesThroughGpt2sNamesAndBack) {
+  const MultiheadAttention::Shape shape{.embed_dim = 6, .num_heads = 2, .dtype = DType::kF64};
+  Block block(shape, 6), loaded(shape, 6);  // square matrices fit either way round
+  ParameterList parameters;
+  block.AppendParameters("", &parameters);
+  FillAll(parameters, 0.4, 3);
+  StateDict state;
+  block.SaveState(&state, "h.0.");
+  EXPECT_EQ(state.size(), 12u);
+  EXPECT_EQ(state.at("h.0.mlp.c_fc.weight")(1, 4), block.mlp.c_fc.weight.value(4, 1));
+  loaded.LoadState(state, "h.0.");
+  const Tensor x = Numbers(DType::kF64, {1, 3, 6}, 1), expected = block.Forward(x), y = loaded.Forward(x);
+  for (int t = 0; t < 3; ++t) {
+    for (int d = 0; d < 6; ++d) EXPECT_EQ(y(0, t, d), expected(0, t, d));
+  }
+  ExpectError([&] { loaded.LoadState(StateOf(parameters), ""); }, ErrorCode::kInvalidArgument, "c_fc.weight");
+}
+
 TEST(CrossEntropy, FromIndicesToALossAndBack) {
   Embedding embedding(5, 3, DType::kF64);
   Linear head(3, 5, true, DType::kF64);

@@ -61,8 +61,8 @@ Tensor Mlp::Backward(const TensorView& x, const Cache& cache, const TensorView& 
 }
 
 void Mlp::AppendParameters(const std::string& prefix, ParameterList* list) {
-  c_fc.AppendParameters(prefix + "c_fc", list);
-  c_proj.AppendParameters(prefix + "c_proj", list);
+  c_fc.AppendParameters(prefix + "fc", list);
+  c_proj.AppendParameters(prefix + "proj", list);
 }
 
 }  // namespace regard::nn
