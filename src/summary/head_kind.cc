@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 namespace regard {
 
@@ -64,21 +65,18 @@ HeadVerdict JudgeHead(const HeadEvidence& e) {
   if (e.queries == 0 || std::isnan(e.uniformity)) return {HeadKind::kMixed, std::numeric_limits<double>::quiet_NaN()};
   const auto mean = [&](double sum) { return std::min(1.0, sum / static_cast<double>(e.queries)); };
   const bool told = ReachesBeyondLocal(e);
+  const std::pair<HeadKind, double> shares[] = {{HeadKind::kPreviousToken, mean(WeightWithin(e, 1, 1))},
+                                                {HeadKind::kSelf, mean(WeightWithin(e, 0, 0))},
+                                                {HeadKind::kFirstToken, mean(e.first_key)},
+                                                {HeadKind::kLocal, told ? mean(WeightWithin(e, -kLocalReach, kLocalReach)) : 0},
+                                                {HeadKind::kDiagonalBand, told ? mean(LargestBand(e)) : 0}};
   double largest = 0;
-  const auto enough = [&](double share) {
+  for (const auto& [kind, share] : shares) {
+    if (share >= kEnough) return {kind, share};
     largest = std::max(largest, share);
-    return share >= kEnough;
-  };
-  const double previous = mean(WeightWithin(e, 1, 1)), self = mean(WeightWithin(e, 0, 0)), first = mean(e.first_key);
-  if (enough(previous)) return {HeadKind::kPreviousToken, previous};
-  if (enough(self)) return {HeadKind::kSelf, self};
-  if (enough(first)) return {HeadKind::kFirstToken, first};
-  // Before what is wide: in a text of 16 tokens most keys are near, and equal weights lie there too.
+  }
   const double uniformity = mean(e.uniformity);
   if (uniformity >= kUniformEnough) return {HeadKind::kUniform, uniformity};
-  const double local = told ? mean(WeightWithin(e, -kLocalReach, kLocalReach)) : 0, band = told ? mean(LargestBand(e)) : 0;
-  if (enough(local)) return {HeadKind::kLocal, local};
-  if (enough(band)) return {HeadKind::kDiagonalBand, band};
   return {HeadKind::kMixed, largest};
 }
 

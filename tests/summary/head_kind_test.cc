@@ -57,12 +57,6 @@ TEST(HeadKindTest, Self) {
   Expect(HeadKind::kSelf, 0.8, Judge(OneHot(0.8, [](std::int64_t i) { return i; })));
 }
 
-// Of 16 tokens that see what is before them most lies within reach of "local", whatever the weights.
-TEST(HeadKindTest, EqualWeightsOfAShortTextAreUniform) {
-  const Tensor zeros(DType::kF32, {16, 4});
-  Expect(HeadKind::kUniform, 1.0, Summarize(zeros, zeros, zeros, {.causal = true}, {.head_kind = true}));
-}
-
 TEST(HeadKindTest, FirstToken) {
   Expect(HeadKind::kFirstToken, 0.8, Judge(OneHot(0.8, [](std::int64_t) { return 0; })));
 }
