@@ -53,7 +53,7 @@ void StoreQuantised(const void* from, DType dtype, std::int64_t stride, std::int
   });
   const float max = std::bit_cast<float>(largest);
   if (max == 0 || !std::isfinite(max)) {
-    std::memset(to, 0, static_cast<std::size_t>(count));
+    std::fill_n(to, count, std::int8_t{0});
     *scale = max == 0 ? 0 : std::numeric_limits<float>::quiet_NaN();
     return;
   }

@@ -159,7 +159,7 @@ HWY_INLINE void BeginGradientBlock(const CallConstants& call, const QueryRow* ro
 HWY_INLINE void FinishGradientBlock(const CallConstants& call, GradientBlock& block) {
   QueryBlock& query = block.query;
   if (!query.acc_is_set) std::fill_n(query.acc, call.kv.head_dim * kQueryRows, 0.0f);
-  float factor[kQueryRows];
+  alignas(64) float factor[kQueryRows];
   float* d_q[kQueryRows];
   for (int r = 0; r < kQueryRows; ++r) factor[r] = call.options.scale;
   for (int r = 0; r < query.num_rows; ++r) d_q[r] = block.gradients[r].d_q;

@@ -90,7 +90,7 @@ struct KeyBlock {
   std::int64_t first_key = -1;  // −1: none yet
   int num_keys = 0;
   KeyRows<Element> k;                // their rows
-  KeyRows<Word> v;                   // in words of neighbouring keys
+  KeyRows<Word> v = {nullptr, 0};    // in words of neighbouring keys; none where v_dim is 0
   float *k_copy, *v_copy;            // [kKeyBlock, Padded(head_dim or v_dim)], for rows that cannot be used where they lie
   std::uint64_t visible[kKeyBlock];  // bit r: row r sees the key; valid if has_visible
   bool has_visible;
