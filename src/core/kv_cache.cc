@@ -144,26 +144,31 @@ std::vector<std::int64_t> KvCache::Positions(SequenceId sequence) const {
   return positions;
 }
 
+namespace {
+
+// [1, kv_heads, length, dim] as f32; row_of(kv_head, j) is where a row is stored.
+template <typename RowOf>
+Tensor LoadRows(std::int64_t kv_heads, std::int64_t length, std::int64_t dim, const RowOf& row_of) {
+  Tensor rows = Tensor::Uninitialized(DType::kF32, {1, kv_heads, length, dim});
+  float* to = rows.MutableAs<float>();
+  for (std::int64_t row = 0; row < kv_heads * length; ++row, to += dim) {
+    internal::LoadStored(row_of(row / length, row % length), dim, to);
+  }
+  return rows;
+}
+
+}  // namespace
+
 Tensor KvCache::Keys(SequenceId sequence) const {
   const CachedSequence& s = impl_->Get(sequence);
-  const KvCacheOptions& o = impl_->options;
-  Tensor keys = Tensor::Uninitialized(DType::kF32, {1, o.kv_heads, s.length, o.head_dim});
-  float* to = keys.MutableAs<float>();
-  for (std::int64_t row = 0; row < o.kv_heads * s.length; ++row, to += o.head_dim) {
-    internal::LoadStored(impl_->Key(s, row / s.length, row % s.length), o.head_dim, to);
-  }
-  return keys;
+  const auto key = [&](std::int64_t g, std::int64_t j) { return impl_->Key(s, g, j); };
+  return LoadRows(impl_->options.kv_heads, s.length, impl_->options.head_dim, key);
 }
 
 Tensor KvCache::Values(SequenceId sequence) const {
   const CachedSequence& s = impl_->Get(sequence);
-  const KvCacheOptions& o = impl_->options;
-  Tensor values = Tensor::Uninitialized(DType::kF32, {1, o.kv_heads, s.length, o.v_dim});
-  float* to = values.MutableAs<float>();
-  for (std::int64_t row = 0; row < o.kv_heads * s.length; ++row, to += o.v_dim) {
-    internal::LoadStored(impl_->Value(s, row / s.length, row % s.length), o.v_dim, to);
-  }
-  return values;
+  const auto value = [&](std::int64_t g, std::int64_t j) { return impl_->Value(s, g, j); };
+  return LoadRows(impl_->options.kv_heads, s.length, impl_->options.v_dim, value);
 }
 
 const KvCacheOptions& KvCache::options() const noexcept { return impl_->options; }
