@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <limits>
+#include <new>
 
 #include "attention/kernel_inputs.h"
 #include "core/attention_state.h"
@@ -155,17 +156,29 @@ class FusedRun {
     results_.empty_rows = empty_rows;
   }
 
+  // visit(r, head, query) for rows first_row + r of a kv head's group, counted head by head. Divides once, not for every row.
+  template <class Visit>
+  void ForEachRow(std::int64_t kv_head, std::int64_t first_row, std::int64_t num_rows, const Visit& visit) const {
+    std::int64_t h = kv_head * p_.group_size + first_row / p_.q_len, i = first_row % p_.q_len;
+    for (std::int64_t r = 0; r < num_rows; ++r) {
+      visit(r, h, i);
+      if (++i == p_.q_len) {
+        i = 0;
+        ++h;
+      }
+    }
+  }
+
   // Rows first_row … of a kv head's group, counted head by head. Returns how many saw no key.
   std::int64_t PrefillBlock(std::int64_t b, std::int64_t kv_head, std::int64_t first_row, std::int64_t num_rows, int thread) {
     const std::int64_t rows_per_thread = std::min(kRowsPerTask, p_.q_len * p_.group_size);
     QueryRow* const rows = At<QueryRow>(layout_.rows) + thread * rows_per_thread;
     float* const context = At<float>(layout_.row_context) + thread * rows_per_thread * p_.v_dim;
     float* const lse = At<float>(layout_.row_lse) + thread * rows_per_thread;
-    for (std::int64_t r = 0; r < num_rows; ++r) {
-      const std::int64_t h = kv_head * p_.group_size + (first_row + r) / p_.q_len, i = (first_row + r) % p_.q_len;
-      rows[r] = inputs_.Row(b, h, i);
+    ForEachRow(kv_head, first_row, num_rows, [&](std::int64_t r, std::int64_t h, std::int64_t i) {
+      new (rows + r) QueryRow(inputs_.Row(b, h, i));  // in place: a copy of what was just written waits for it
       Aim(&rows[r], b, h, i, context + r * p_.v_dim, lse + r);
-    }
+    });
     const KvHead head = inputs_.Head(b, kv_head);
     std::int64_t empty;
     if (tracking_ == nullptr) {
@@ -174,9 +187,7 @@ class FusedRun {
       const RowTracking tracking = tracking_->From((b * p_.heads + kv_head * p_.group_size) * p_.q_len + first_row);
       empty = kernels_.tracked_prefill(head, inputs_.options(), rows, num_rows, tracking, KernelScratch(thread));
     }
-    for (std::int64_t r = 0; r < num_rows; ++r) {
-      Store(rows[r], b, kv_head * p_.group_size + (first_row + r) / p_.q_len, (first_row + r) % p_.q_len);
-    }
+    ForEachRow(kv_head, first_row, num_rows, [&](std::int64_t r, std::int64_t h, std::int64_t i) { Store(rows[r], b, h, i); });
     return empty;
   }
 

@@ -72,26 +72,42 @@ HWY_INLINE PrefillScratch PlaceScratch(void* memory, std::int64_t head_dim, std:
 // Rows of fewer keys wait for their first tile, where the largest of its scores becomes their reference: a key alone weighs exactly 1.
 inline constexpr std::int64_t kMinKeysToForesee = 32;
 
-/// Gives rows a reference before their first tile: the score of their first key, which is as good as any other that they see. A tile with
-/// rows that have none goes the slow way, and along the leading edge of a window of 256 keys that is one tile in five. Options move
-/// scores, so with one that does rows wait.
-HWY_NOINLINE inline void ForeseeReferences(const CallConstants& call, KeyBlock& keys, QueryBlock& block) {
+/// The scores of all rows with key 0.
+HWY_INLINE void ScoreKeyZero(const CallConstants& call, const QueryBlock& block, float* k_copy, float* HWY_RESTRICT scores) {
   const DF d;
-  const RowOptions& options = call.options;
-  if (options.soft_cap > 0 || options.has_mask || options.has_bias || options.has_alibi) return;
+  const DW dw;
+  const KeyRows<Element> k = BindKeyRows(call.kv.k, 0, 1, call.kv.head_dim, k_copy);
+  const std::int64_t words = WordsOf(call.kv.head_dim);
+  VF sum[kQueryVectors];
+  REGARD_UNROLL for (int v = 0; v < kQueryVectors; ++v) sum[v] = hn::Zero(d);
+  for (std::int64_t i = 0; i < words; ++i) {
+    const VW ki = hn::Set(dw, LoadWord(k.data, i));
+    REGARD_UNROLL for (int v = 0; v < kQueryVectors; ++v) {
+      sum[v] = MulAddWords(hn::Load(dw, block.q + i * kQueryRows + v * kLanes), ki, sum[v]);
+    }
+  }
+  REGARD_UNROLL for (int v = 0; v < kQueryVectors; ++v) {
+    hn::Store(FinishScore(sum[v], hn::Zero(d), call.q_factor), d, scores + v * kLanes);
+  }
+}
+
+/// The scores of the rows that are wanted, each with its own first key, by products of rows.
+HWY_NOINLINE inline void ScoreOwnFirstKeys(const CallConstants& call, const bool* wanted, const QueryBlock& block, KeyBlock& keys,
+                                           float* scores) {
+  const DF d;
   const std::int64_t head_dim = call.kv.head_dim, whole = head_dim / kLanes * kLanes;
-  for (int first = 0; first < block.num_rows; first += kSubBlock) {
+  for (int first = 0; first < kQueryRows; first += kSubBlock) {
     const float* q[kSubBlock];
     const float* k[kSubBlock];
-    bool foreseen[kSubBlock];
+    bool takes[kSubBlock];
     for (int i = 0; i < kSubBlock; ++i) {
       const int r = first + i;
-      foreseen[i] = r < block.num_rows && block.key_end[r] - block.key_begin[r] >= kMinKeysToForesee;
-      q[i] = foreseen[i] ? block.rows[r].q : keys.zeros;
-      k[i] = foreseen[i] ? FloatRow(call.kv.k, block.key_begin[r], head_dim, keys.k_copy + i * Padded(head_dim)) : keys.zeros;
+      takes[i] = r < kQueryRows && wanted[r];
+      q[i] = takes[i] ? block.rows[r].q : keys.zeros;
+      k[i] = takes[i] ? FloatRow(call.kv.k, block.key_begin[r], head_dim, keys.k_copy + i * Padded(head_dim)) : keys.zeros;
     }
     alignas(64) float block_sums[kSubBlock / 4 * kBlockSums];
-    alignas(64) float scores[kSubBlock];
+    alignas(64) float sums[kSubBlock];
     for (int i = 0; i < kSubBlock; i += 4) {
       VF sum[4];
       REGARD_UNROLL for (int j = 0; j < 4; ++j) {
@@ -102,14 +118,38 @@ HWY_NOINLINE inline void ForeseeReferences(const CallConstants& call, KeyBlock& 
       }
       StoreBlockSums(sum[0], sum[1], sum[2], sum[3], block_sums + i / 4 * kBlockSums);
     }
-    SumAcrossBlocks(block_sums, scores);
+    SumAcrossBlocks(block_sums, sums);
     for (int i = 0; i < kSubBlock; ++i) {
-      for (std::int64_t c = whole; c < head_dim; ++c) scores[i] += q[i][c] * k[i][c];
-      const float score = call.q_factor * scores[i];
-      if (!foreseen[i] || !std::isfinite(score)) continue;
-      block.neg_ref[first + i] = -score;
-      block.threshold[first + i] = kRescaleThreshold;
+      for (std::int64_t c = whole; c < head_dim; ++c) sums[i] += q[i][c] * k[i][c];
+      if (takes[i]) scores[first + i] = call.q_factor * sums[i];
     }
+  }
+}
+
+/// Gives rows a reference before their first tile: the score of their first key, which is as good as any other that they see. A tile with
+/// rows that have none goes the slow way, and along the leading edge of a window of 256 keys that is one tile in five. Options move
+/// scores, so with one that does rows wait. How a row's score is taken depends on where its own keys begin alone, and so do its bits.
+HWY_NOINLINE inline void ForeseeReferences(const CallConstants& call, KeyBlock& keys, QueryBlock& block) {
+  const DF d;
+  const RowOptions& options = call.options;
+  if (options.soft_cap > 0 || options.has_mask || options.has_bias || options.has_alibi) return;
+  alignas(64) float scores[kQueryRows];
+  bool wanted[kQueryRows];
+  bool any_wanted = false;
+  if (block.max_end < kMinKeysToForesee) return;
+  if (block.min_begin == 0) ScoreKeyZero(call, block, keys.k_copy, scores);
+  for (int r = 0; r < kQueryRows; ++r) {
+    const bool foreseen = block.key_end[r] - block.key_begin[r] >= kMinKeysToForesee;
+    if (!foreseen) scores[r] = kInf;
+    wanted[r] = foreseen && block.key_begin[r] > 0;
+    any_wanted |= wanted[r];
+  }
+  if (any_wanted) ScoreOwnFirstKeys(call, wanted, block, keys, scores);
+  for (int r = 0; r < kQueryRows; r += kLanes) {
+    const VF score = hn::Load(d, scores + r);
+    const MF sound = hn::Lt(hn::Abs(score), hn::Set(d, kInf));
+    hn::Store(hn::IfThenElseZero(sound, hn::Neg(score)), d, block.neg_ref + r);
+    hn::Store(hn::IfThenElse(sound, hn::Set(d, kRescaleThreshold), hn::Load(d, block.threshold + r)), d, block.threshold + r);
   }
   block.all_referenced = AllReferenced(block);
   keys.first_key = -1;  // its copies are gone

@@ -103,6 +103,25 @@ struct KeyBlock {
   const float* zeros;  // stands for missing rows
 };
 
+/// Which rows see keys of the tile at `key`, where the block has words of visibility.
+struct TileRows {
+  std::uint64_t some;   // one bit per row
+  bool all;             // every row sees every key
+  TileVectors vectors;  // that hold some
+};
+
+HWY_INLINE TileRows RowsThatSee(const KeyBlock& keys, int key, std::uint64_t all_rows) {
+  static_assert(kKeyTile == 4);
+  const std::uint64_t* visible = keys.visible + key;
+  const std::uint64_t some = visible[0] | visible[1] | visible[2] | visible[3];
+  const bool all = (visible[0] & visible[1] & visible[2] & visible[3]) == all_rows;
+  if (some == 0) return {some, all, {0, -1}};
+  return {some,
+          all,
+          {static_cast<int>(hwy::Num0BitsBelowLS1Bit_Nonzero64(some)) / kLanes,
+           (63 - static_cast<int>(hwy::Num0BitsAboveMS1Bit_Nonzero64(some))) / kLanes}};
+}
+
 /// [WordsOf(kKeyBlock), kQueryRows]
 HWY_INLINE Word* WeightWords(const KeyBlock& keys) { return reinterpret_cast<Word*>(keys.weights); }
 

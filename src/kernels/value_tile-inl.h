@@ -72,22 +72,28 @@ HWY_NOINLINE void AddColumns(const KeyBlock& keys, const KeyRows<Word>& v, bool 
   }
 }
 
-/// Whether any value of the segments' rows is NaN or infinite.
-HWY_NOINLINE inline bool HasNonFinite(const KeyBlock& keys, const KeyRows<Word>& v, std::int64_t v_dim) {
+/// Whether any value is NaN or infinite in a tile of the segments that some row does not see whole.
+HWY_NOINLINE inline bool HasNonFinite(const KeyBlock& keys, const KeyRows<Word>& v, std::int64_t v_dim, std::uint64_t all_rows) {
   const DF d;
   const DW dw;
   // Of v·0: stays 0 unless a value is not finite, and then is NaN for good. Four chains, or the latency of one would show.
   VF sum[4] = {hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d)};
   float tail = 0.0f;
+  const auto take_row = [&](const Word* row) HWY_ATTR {
+    std::int64_t c = 0;
+    for (; c + 4 * kLanes <= v_dim; c += 4 * kLanes) {
+      REGARD_UNROLL for (int i = 0; i < 4; ++i) sum[i] = MulAddWords(hn::LoadU(dw, row + c + i * kLanes), hn::Zero(dw), sum[i]);
+    }
+    for (; c + kLanes <= v_dim; c += kLanes) sum[0] = MulAddWords(hn::LoadU(dw, row + c), hn::Zero(dw), sum[0]);
+    for (; c < v_dim; ++c) tail += TimesZero(row[c]);
+  };
   for (int s = 0; s < keys.num_segments; ++s) {
-    for (int key = keys.segments[s].key_begin; key < keys.segments[s].key_end; key += kPerWord) {
-      const Word* row = v.data + key / kPerWord * v.stride;
-      std::int64_t c = 0;
-      for (; c + 4 * kLanes <= v_dim; c += 4 * kLanes) {
-        REGARD_UNROLL for (int i = 0; i < 4; ++i) sum[i] = MulAddWords(hn::LoadU(dw, row + c + i * kLanes), hn::Zero(dw), sum[i]);
+    const Segment& segment = keys.segments[s];
+    for (int tile = segment.key_begin; tile < segment.key_end; tile += kKeyTile) {
+      if (RowsThatSee(keys, tile, all_rows).all) continue;
+      for (int key = tile; key < std::min(tile + kKeyTile, segment.key_end); key += kPerWord) {
+        take_row(v.data + key / kPerWord * v.stride);
       }
-      for (; c + kLanes <= v_dim; c += kLanes) sum[0] = MulAddWords(hn::LoadU(dw, row + c), hn::Zero(dw), sum[0]);
-      for (; c < v_dim; ++c) tail += TimesZero(row[c]);
     }
   }
   sum[0] = hn::Add(hn::Add(sum[0], sum[1]), hn::Add(sum[2], sum[3]));
@@ -124,7 +130,7 @@ HWY_INLINE void AddValues(const KeyBlock& keys, const Word* v_data, std::int64_t
   const KeyRows<Word> v = {v_data, v_stride};
   const bool is_set = block.acc_is_set;
   block.acc_is_set = true;
-  if (!keys.all_seen && HasNonFinite(keys, v, v_dim)) {
+  if (!keys.all_seen && HasNonFinite(keys, v, v_dim, block.all_rows)) {
     return AddColumnsWithCare(keys, v, v_dim, is_set, block.acc);
   }
   const bool whole = keys.num_segments == 1 && keys.segments[0].first == 0 && keys.segments[0].last == kQueryVectors - 1;
