@@ -134,14 +134,19 @@ ExitStatus StatusOf(const std::vector<BenchRow>& rows, Streams& streams) {
   return ExitStatus::kFailed;
 }
 
-std::vector<BenchRow> RunTable(const Options& options, measure::Bench& bench, Streams& streams) {
-  const std::vector<BenchCase> cases = measure::SelectCases(
+std::vector<BenchCase> CasesOf(const Options& options) {
+  std::vector<BenchCase> cases = measure::SelectCases(
       {.quick = options.quick, .name_part = options.bench_case, .isa = options.exec.isa, .threads = options.exec.threads});
   if (cases.empty()) {
     throw Error(
         ErrorCode::kInvalidArgument,
         fmt::format("--case: no case has \"{}\" in its name; try prefill, decode, causal or summaries", options.bench_case));
   }
+  return cases;
+}
+
+std::vector<BenchRow> RunTable(const Options& options, const std::vector<BenchCase>& cases, measure::Bench& bench,
+                               Streams& streams) {
   const Table table(cases);
   if (!options.json) streams.Print(table.Heading());
   std::vector<BenchRow> rows;
@@ -217,6 +222,7 @@ ExitStatus BenchCommand(const Options& options, Streams& streams) {
   if (options.stages && (options.exec.threads > 1 || !options.bench_case.empty())) {
     throw UsageError("--stages: has one thread and its own cases; leave out --threads and --case");
   }
+  const std::vector<BenchCase> cases = options.stages ? std::vector<BenchCase>() : CasesOf(options);
   measure::Bench bench(options.quick ? kQuickTiming : kDefaultTiming, options.exec.stop_token);
   const measure::Machine machine = measure::DescribeMachine();
   const measure::Limits& limits = bench.LimitsOf(options.exec.isa);
@@ -225,7 +231,8 @@ ExitStatus BenchCommand(const Options& options, Streams& streams) {
     streams.Print(ShowLimits(machine, limits));
     streams.Flush();
   }
-  const std::vector<BenchRow> rows = options.stages ? RunLadder(options, bench, streams) : RunTable(options, bench, streams);
+  const std::vector<BenchRow> rows =
+      options.stages ? RunLadder(options, bench, streams) : RunTable(options, cases, bench, streams);
   if (options.json) streams.Print(measure::ToJson(machine, limits, rows));
   return StatusOf(rows, streams);
 }

@@ -22,8 +22,6 @@ namespace {
 
 // ------------------------------------------------------------------------------------------------- what is to be saved
 
-constexpr const char* kSavable[] = {"context", "lse", "scores", "capped", "masked_scores", "weights", "projected", "q", "k", "v"};
-
 bool IsStage(const std::string& name) {
   return name == "scores" || name == "capped" || name == "masked_scores" || name == "weights";
 }
@@ -39,7 +37,7 @@ std::vector<std::string> NamesToSave(const Options& options, const io::Problem& 
   if (names.empty())
     names = third_stage || options.dim ? std::vector<std::string>{"context"} : std::vector<std::string>{"context", "lse"};
   for (const std::string& name : names) {
-    if (std::find(std::begin(kSavable), std::end(kSavable), name) == std::end(kSavable)) {
+    if (std::ranges::find(kSavable, name) == std::end(kSavable)) {
       throw UsageError(fmt::format("--save: '{}' is not a result; give any of {}", name, fmt::join(kSavable, ", ")));
     }
     const bool absent = (third_stage && name != "context" && name != "weights" && name != "v") ||

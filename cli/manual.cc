@@ -2,28 +2,38 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "cli/options.h"
+#include "measure/cases.h"
 #include "regard/info.h"
 
 namespace regard::cli {
 namespace {
 
-// Values that can be listed; all other flags with values take files or numbers.
+// The words that a flag may have as its value, where they can be listed; all other flags with values take files or numbers.
 struct Choices {
-  std::string_view flag, words;
-};
-constexpr Choices kChoices[] = {
-    {"--layout", "bhsd bshd hsd shd bsd"},
-    {"--path", "reference staged fused"},
-    {"--q-offset", "top-left bottom-right"},
+  std::string words;     // with blanks between; empty: none are known
+  bool is_list = false;  // several, with commas between
 };
 
-std::string_view ChoicesOf(std::string_view flag) {
-  const Choices* found = std::ranges::find(kChoices, flag, &Choices::flag);
-  return found == std::end(kChoices) ? std::string_view() : found->words;
+Choices ChoicesOf(std::string_view flag) {
+  std::vector<std::string> words;
+  if (flag == "--layout") return {"bhsd bshd hsd shd bsd"};
+  if (flag == "--path") return {"reference staged fused"};
+  if (flag == "--q-offset") return {"top-left bottom-right"};
+  if (flag == "--save") return {fmt::format("{}", fmt::join(kSavable, " ")), true};
+  // What every machine has: a package's completion does not tell where it was built.
+  if (flag == "--isa") {
+    for (const Target& target : Targets()) words.push_back(target.name);
+  }
+  if (flag == "--case") {
+    const std::string any_isa = Targets().back().name;
+    for (const measure::BenchCase& bench_case : measure::SelectCases({.isa = any_isa})) words.push_back(bench_case.name);
+  }
+  return {fmt::format("{}", fmt::join(words, " "))};
 }
 
 bool TakesFile(const FlagFacts& flag) { return flag.value.starts_with("F"); }
@@ -57,6 +67,17 @@ std::string CommandSection(const CommandFacts& command) {
 
 // ----------------------------------------------------------------------------------------------------- completion
 
+// Of all commands, each once.
+std::set<std::string> FlagsWithValues() {
+  std::set<std::string> names;
+  for (const CommandFacts& command : AllCommands()) {
+    for (const FlagFacts& flag : command.flags) {
+      if (TakesValue(flag)) names.insert(flag.name);
+    }
+  }
+  return names;
+}
+
 std::string FlagNames(const CommandFacts& command) {
   std::string names = "--help";
   for (const FlagFacts& flag : command.flags) names += " " + flag.name;
@@ -82,8 +103,16 @@ _regard() {{
     --completion) COMPREPLY=($(compgen -W "bash zsh fish" -- "$word")); return ;;
 )",
       CommandNames());
-  for (const Choices& choices : kChoices)
-    text += fmt::format("    {}) COMPREPLY=($(compgen -W \"{}\" -- \"$word\")); return ;;\n", choices.flag, choices.words);
+  for (const std::string& flag : FlagsWithValues()) {
+    const auto [words, is_list] = ChoicesOf(flag);
+    if (words.empty()) continue;
+    text +=
+        is_list
+            ? fmt::format(
+                  "    {}) COMPREPLY=($(compgen -P \"${{word%\"${{word##*,}}\"}}\" -W \"{}\" -- \"${{word##*,}}\")); return ;;\n",
+                  flag, words)
+            : fmt::format("    {}) COMPREPLY=($(compgen -W \"{}\" -- \"$word\")); return ;;\n", flag, words);
+  }
   text += "  esac\n  case ${COMP_WORDS[1]} in\n";
   for (const CommandFacts& command : AllCommands())
     text += fmt::format("    {}) flags=\"{}\" ;;\n", command.name, FlagNames(command));
@@ -120,8 +149,11 @@ std::string Zsh() {
       std::string spec = flag.name + "[" + flag.help + "]";
       std::string quoted = Quoted(spec, ":");
       if (TakesValue(flag)) {
-        const std::string_view words = ChoicesOf(flag.name);
-        const std::string action = TakesFile(flag) ? "_files" : words.empty() ? "" : "(" + std::string(words) + ")";
+        const auto [words, is_list] = ChoicesOf(flag.name);
+        const std::string action = TakesFile(flag) ? "_files"
+                                   : is_list       ? "_values -s , result " + words
+                                   : words.empty() ? ""
+                                                   : "(" + words + ")";
         quoted.pop_back();
         quoted += ":value:" + action + "'";
       }
@@ -140,10 +172,12 @@ std::string Fish() {
         fmt::format("complete -c regard -f -n __fish_use_subcommand -a {} -d {}\n", command.name, Quoted(command.purpose, "\\"));
     for (const FlagFacts& flag : command.flags) {
       const bool is_long = flag.name.starts_with("--");
-      const std::string_view words = ChoicesOf(flag.name);
+      const auto [words, is_list] = TakesValue(flag) ? ChoicesOf(flag.name) : Choices{};
+      const std::string values =
+          is_list ? fmt::format("(__fish_complete_list , \"string split \\' \\' \\'{}\\'\")", words) : words;
       text += fmt::format("complete -c regard -n '__fish_seen_subcommand_from {}' {} {}{}{} -d {}\n", command.name,
                           is_long ? "-l" : "-s", flag.name.substr(is_long ? 2 : 1), TakesValue(flag) ? " -r" : "",
-                          words.empty() ? "" : fmt::format(" -f -a '{}'", words), Quoted(flag.help, "\\"));
+                          values.empty() ? "" : fmt::format(" -f -a '{}'", values), Quoted(flag.help, "\\"));
     }
   }
   return text;

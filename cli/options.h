@@ -10,6 +10,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -35,6 +36,10 @@ class UsageError : public std::runtime_error {
  public:
   explicit UsageError(const std::string& message) : runtime_error(io::Printable(message)) {}
 };
+
+/// What --save may name.
+inline constexpr std::string_view kSavable[] = {"context", "lse",       "scores", "capped", "masked_scores",
+                                                "weights", "projected", "q",      "k",      "v"};
 
 struct Options {
   std::string command;               // "run", "explain", "check", "map", "bench", "info"; empty when text is set

@@ -40,12 +40,9 @@ function(regard_room name library)
   set_property(GLOBAL APPEND PROPERTY ${library}_ROOMS regard_room_${name})
 endfunction()
 
-# regard_kernel_sanitizers(TARGET): vector code is thousands of inlined loads; under all of the undefined-behaviour checks one file takes
-# minutes to compile. The checks that look at each pointer are left to the address sanitizer there.
-function(regard_kernel_sanitizers target)
-  if(REGARD_COVERAGE)  # thousands of inlined lines, none of which can fail
-    target_compile_options(${target} PRIVATE -fno-profile-arcs -fno-test-coverage)
-  endif()
+# regard_few_pointer_checks(TARGET): the undefined-behaviour checks that look at each pointer double the time to compile a test and take minutes
+# in vector code, which is thousands of inlined loads. They are made in the library and the command; here the address sanitizer has to do.
+function(regard_few_pointer_checks target)
   if(REGARD_SANITIZE MATCHES "undefined")
     target_compile_options(${target} PRIVATE -fno-sanitize=null,alignment,object-size,pointer-overflow,vptr)
   endif()
@@ -63,6 +60,10 @@ function(regard_test name label)
     return()
   endif()
   add_executable(${name} ${ARGN})
+  if(NOT CMAKE_CURRENT_SOURCE_DIR STREQUAL "${PROJECT_SOURCE_DIR}/src/kernels")  # those hold vector code, and try it as it is delivered
+    regard_parses_and_prints(${name})
+  endif()
+  regard_few_pointer_checks(${name})
   target_link_libraries(${name} PRIVATE regard_everything regard_options GTest::gtest_main)
   add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   set_tests_properties(${name} PROPERTIES LABELS ${label})

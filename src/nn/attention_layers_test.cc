@@ -204,6 +204,23 @@ TEST(MultiheadAttention, RefusesWhatDoesNotFit) {
   ExpectError([&] { odd.Forward(Numbers(DType::kF32, {2, 9}, 1)); }, ErrorCode::kInvalidArgument, "rotary: head_dim=3 is odd");
 }
 
+TEST(MultiheadAttention, WithoutSizesComputesNothing) {
+  MultiheadAttention none;
+  const Tensor x = Numbers(DType::kF32, {4, 6}, 1);
+  const char* const message = "layer: made without sizes, so without parameters; give them first";
+  ExpectError([&] { none.Forward(x); }, ErrorCode::kInvalidArgument, message);
+  ExpectError([&] { none.Backward(x, {.q = x, .k = x, .v = x, .context = x, .lse = x}, x); }, ErrorCode::kInvalidArgument,
+              message);
+  none.rotary = Rotary{};
+  ExpectError([&] { none.Forward(x); }, ErrorCode::kInvalidArgument, message);
+  ExpectError([&] { SelfAttention().Forward(x); }, ErrorCode::kInvalidArgument, message);
+  ExpectError([&] { SelfAttention().Backward(x, {.q = x, .k = x, .v = x, .context = x, .lse = x}, x); },
+              ErrorCode::kInvalidArgument, message);
+  ExpectError([&] { Block().Forward(x); }, ErrorCode::kInvalidArgument, message);
+  ExpectError([&] { Mlp().Forward(x); }, ErrorCode::kInvalidArgument, message);
+  ExpectError([&] { Embedding().Forward(Tensor(DType::kI32, {2})); }, ErrorCode::kInvalidArgument, message);
+}
+
 TEST(MultiheadAttention, AStateThatDoesNotFitChangesNothing) {
   MultiheadAttention layer({.embed_dim = 4, .num_heads = 2}), other({.embed_dim = 6, .num_heads = 2}),
       bare({.embed_dim = 4, .num_heads = 2, .bias = false});

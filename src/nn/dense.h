@@ -6,6 +6,7 @@
 
 #include "core/parallel_for.h"
 #include "regard/error.h"
+#include "regard/nn.h"
 #include "regard/tensor.h"
 
 namespace regard::nn {
@@ -18,6 +19,13 @@ inline std::string TypeName(DType dtype) { return std::string(Name(dtype)); }
 inline void CheckLayerType(DType dtype) {
   if (dtype == DType::kF32 || dtype == DType::kF64) return;
   Fail(ErrorCode::kUnsupported, "dtype: " + TypeName(dtype) + "; layers are f32, or f64 for checks");
+}
+
+/// A layer that was declared without sizes has no parameters yet, and computes nothing.
+inline void CheckMade(const Parameter& weight) {
+  if (weight.value) return;
+  Fail(ErrorCode::kInvalidArgument,
+       "layer: made without sizes, so without parameters; give them first, as in nn::Linear(64, 192)");
 }
 
 /// A view [.., columns] of the layer's type as a contiguous matrix [rows, columns]; copied only when it is not contiguous.

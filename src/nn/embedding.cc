@@ -26,6 +26,7 @@ Dense CheckedIndices(const char* name, const TensorView& indices, std::int64_t c
 Embedding::Embedding(std::int64_t count, std::int64_t dim, DType dtype) : weight(MakeParameter(dtype, {count, dim})) {}
 
 Tensor Embedding::Forward(const TensorView& indices) const {
+  CheckMade(weight);
   const std::int64_t dim = weight.value.dim(1);
   const Dense dense = CheckedIndices("indices", indices, weight.value.dim(0));
   Dims shape = dense.shape();
@@ -40,6 +41,7 @@ Tensor Embedding::Forward(const TensorView& indices) const {
 }
 
 void Embedding::Backward(const TensorView& indices, const TensorView& d_y) {
+  CheckMade(weight);
   const std::int64_t dim = weight.value.dim(1);
   const Dense dense = CheckedIndices("indices", indices, weight.value.dim(0));
   Dims shape = dense.shape();

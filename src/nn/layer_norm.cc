@@ -12,6 +12,7 @@ LayerNorm::LayerNorm(std::int64_t dim, DType dtype) : weight(MakeParameter(dtype
 }
 
 Tensor LayerNorm::Forward(const TensorView& x, Cache* cache) const {
+  CheckMade(weight);
   const DType dtype = weight.value.dtype();
   const std::int64_t dim = weight.value.dim(0);
   const Dense dense("x", x, dim, dtype);
@@ -46,6 +47,7 @@ Tensor LayerNorm::Forward(const TensorView& x, Cache* cache) const {
 
 // With n for (x − mean)/std and g for d_y · weight: d_x = (g − mean(g) − n · mean(g·n)) / std, means over the row.
 Tensor LayerNorm::Backward(const TensorView& x, const Cache& cache, const TensorView& d_y) {
+  CheckMade(weight);
   const DType dtype = weight.value.dtype();
   const std::int64_t dim = weight.value.dim(0);
   const Dense dense("x", x, dim, dtype);

@@ -18,6 +18,7 @@ Linear::Linear(std::int64_t in, std::int64_t out, bool with_bias, DType dtype) :
 }
 
 Tensor Linear::Forward(const TensorView& x) const {
+  CheckMade(weight);
   const DType dtype = weight.value.dtype();
   const std::int64_t n_in = in(), n_out = out();
   const Dense dense("x", x, n_in, dtype);
@@ -38,6 +39,7 @@ Tensor Linear::Forward(const TensorView& x) const {
 }
 
 Tensor Linear::Backward(const TensorView& x, const TensorView& d_y) {
+  CheckMade(weight);
   const DType dtype = weight.value.dtype();
   const std::int64_t n_in = in(), n_out = out();
   const Dense dense("x", x, n_in, dtype);

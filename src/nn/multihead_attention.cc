@@ -20,6 +20,7 @@ void CheckInputs(const TensorView& query, const TensorView& key, const TensorVie
 
 void CheckRotary(const MultiheadAttention& layer) {
   if (!layer.rotary) return;
+  CheckMade(layer.q_proj.weight);
   const std::int64_t head_dim = layer.q_proj.out() / layer.num_heads;
   if (head_dim % 2 != 0)
     Fail(ErrorCode::kInvalidArgument, "rotary: head_dim=" + std::to_string(head_dim) + " is odd; give an even one, or no rotary");
@@ -74,6 +75,7 @@ MultiheadAttention::InputGrads MultiheadAttention::Backward(const TensorView& qu
                                                             const TensorView& value, const Cache& cache, const TensorView& d_y) {
   CheckInputs(query, key, value);
   CheckRotary(*this);
+  CheckMade(out_proj.weight);
   CheckCache(cache.context);
   DenseLike("d_y", d_y, WithColumns(query.shape(), out_proj.out()), out_proj.weight.value.dtype());
   const Tensor d_context = out_proj.Backward(cache.context, WithBatch(d_y));

@@ -19,6 +19,7 @@ Tensor SelfAttention::Forward(const TensorView& x, Cache* cache) const {
 
 Tensor SelfAttention::Backward(const TensorView& x, const Cache& cache, const TensorView& d_y) {
   TokensOf("x", x);
+  CheckMade(w_value.weight);
   CheckCache(cache.context);
   DenseLike("d_y", d_y, WithColumns(x.shape(), w_value.out()), w_value.weight.value.dtype());
   const HeadsGrads grads = AttendHeadsBackward(cache.q, cache.k, cache.v, cache.context, cache.lse,

@@ -79,7 +79,7 @@ class Writer {
         Products();
       }
     }
-    if (e_.gradient && e_.visible > 0) Gradient(*e_.gradient);
+    if (e_.gradient) Gradient(*e_.gradient);
     Ending();
     return std::move(text_);
   }
@@ -271,8 +271,23 @@ class Writer {
     text_ += ": what L gains as the score grows, since one key's weight is taken from the others\n";
   }
 
+  // How many numbers of the files' d_context are not finite: all that follows from it is not, either.
+  void UnusableGradient(const RowGradient& g) {
+    const auto first = std::ranges::find_if(g.d_context, [](double x) { return !std::isfinite(x); });
+    if (first == g.d_context.end()) return;
+    const auto count = std::count_if(first, g.d_context.end(), [](double x) { return !std::isfinite(x); });
+    text_ += fmt::format(
+        "  {} of the {} numbers of d_context {} not finite, first that of dim {}: what follows from it says nothing\n", count,
+        g.d_context.size(), count == 1 ? "is" : "are", first - g.d_context.begin());
+  }
+
   void Gradient(const RowGradient& g) {
+    if (e_.visible == 0) {
+      text_ += "\ngradients of a loss L by this row: all 0, since its context does not depend on any q, k or v\n";
+      return;
+    }
     GradientWords(g);
+    UnusableGradient(g);
     std::vector<Cells> rows = {e_.third_stage ? Cells{"  key", "weight", "d_weight", "‖d_v‖"}
                                               : Cells{"  key", "weight", "d_weight", "− mean", "d_score", "‖d_k‖", "‖d_v‖"}};
     for (const std::size_t j : shown_) {

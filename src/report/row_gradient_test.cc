@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <string>
+#include <vector>
 
 #include "regard/backward.h"
 #include "report/explanation.h"
@@ -77,6 +79,38 @@ TEST(RowGradient, WithoutAContextGradientTheLossIsTheSum) {
   EXPECT_NEAR(scores, 0, 1e-14);  // what one key gains the others lose
 }
 
+std::string TextOf(const Explanation& e, std::size_t keys) {
+  ExplanationLabels labels;
+  for (std::size_t j = 0; j < keys; ++j) labels.key_labels.push_back(std::to_string(j));
+  return Show(e, labels);
+}
+
+TEST(RowGradient, OfARowThatSeesNoKeyIsZero) {
+  OneRow r;
+  r.call.params.window_left = 3;
+  r.call.params.q_offset = 20;
+  Explanation e = Explain(r.call, {0, 1, 0}, {.threads = 1});
+  e.gradient = Differentiate(e, {0.7, -1.2, 0.4});
+  ASSERT_EQ(e.visible, 0);
+  EXPECT_EQ(e.gradient->d_sink, 0);
+  EXPECT_EQ(e.gradient->d_q, std::vector<double>(4));
+  const std::string text = TextOf(e, 5);
+  EXPECT_NE(text.find("gradients of a loss L by this row: all 0, since its context does not depend on any q, k or v\n"),
+            std::string::npos)
+      << text;
+}
+
+TEST(RowGradient, OfANaNSaysSo) {
+  const OneRow r;
+  Explanation e = Explain(r.call, {0, 1, 0}, {.threads = 1});
+  e.gradient = Differentiate(e, {0.7, std::nan(""), 0.4});
+  const std::string text = TextOf(e, 5);
+  EXPECT_NE(
+      text.find("  1 of the 3 numbers of d_context is not finite, first that of dim 1: what follows from it says nothing\n"),
+      std::string::npos)
+      << text;
+}
+
 TEST(RowGradient, TheThirdStageHasNoScores) {
   const Tensor weights = Tensor::Of<float>({1, 1, 1, 3}, {0.5f, 0, 0.25f}), v = Numbers(DType::kF32, {1, 1, 3, 2}, 1);
   Explanation e = ExplainThirdStage(weights, v, {0, 0, 0});
@@ -84,9 +118,7 @@ TEST(RowGradient, TheThirdStageHasNoScores) {
   EXPECT_NEAR(e.gradient->keys[2].d_weight, 2 * v(0, 0, 2, 0) - v(0, 0, 2, 1), 1e-6);
   EXPECT_NEAR(e.gradient->keys[0].d_v_norm, 0.5 * std::sqrt(5.0), 1e-14);
   EXPECT_TRUE(e.gradient->d_q.empty());
-  ExplanationLabels labels;
-  labels.key_labels = {"0", "1", "2"};
-  const std::string text = Show(e, labels);
+  const std::string text = TextOf(e, 3);
   EXPECT_NE(text.find("d_weight = d_context·v: what L gains as this weight grows\n"), std::string::npos) << text;
   EXPECT_EQ(text.find("d_score"), std::string::npos) << text;
 }

@@ -69,6 +69,13 @@ TEST(CommandTest, TheLadderOfBenchHasItsOwnCases) {
   ExpectUsageError({"bench", "--stages", "--case", "T512"}, message);
 }
 
+TEST(CommandTest, BenchRefusesAnUnknownCaseBeforeItMeasures) {
+  const Outcome outcome = RunRegard({"bench", "--case", "nosuch"});
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_EQ(outcome.out, "");
+  EXPECT_EQ(outcome.err, "regard: --case: no case has \"nosuch\" in its name; try prefill, decode, causal or summaries\n");
+}
+
 TEST(CommandTest, HelpOfEachCommandListsItsFlagsOnly) {
   const std::string run = RunRegard({"run", "--help"}).out, explain = RunRegard({"explain", "-h"}).out,
                     info = RunRegard({"info", "--help"}).out;

@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "cli/options.h"
+#include "regard/info.h"
 #include "tests/cli/command.h"
 #include "tests/cli/scratch.h"
 
@@ -57,6 +58,10 @@ TEST(CompletionTest, OfBash) {
   EXPECT_EQ(Completed("run x.npz --win"), "--window-left --window-right\n");
   EXPECT_EQ(Completed("run x.npz --layout bs"), "bshd bsd\n");
   EXPECT_EQ(Completed("run x.npz --path ''"), "reference staged fused\n");
+  EXPECT_NE(Completed("run x.npz --isa ''").find(BestTarget()), std::string::npos);
+  EXPECT_EQ(Completed("bench --case prefill/T128/d128/c"), "prefill/T128/d128/causal\n");
+  EXPECT_EQ(Completed("run x.npz --save con"), "context\n");
+  EXPECT_EQ(Completed("run x.npz --save context,ls"), "context,lse\n");
   EXPECT_EQ(Completed("bench --ob"), "\n") << "a flag of another command";
   EXPECT_EQ(Completed("run testdata/six_tokens.n"), "testdata/six_tokens.npz\n");
 }

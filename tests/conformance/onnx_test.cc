@@ -7,7 +7,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -19,6 +18,7 @@
 #include "regard/io.h"
 #include "regard/problem.h"
 #include "tests/cli/command.h"
+#include "tests/cli/scratch.h"
 
 namespace regard::tests {
 namespace {
@@ -124,9 +124,7 @@ TEST_F(OnnxTest, CheckpointsOfReferenceAndStaged) {
 }
 
 TEST_F(OnnxTest, ThroughTheCommand) {
-  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "regard_onnx_test";
-  std::filesystem::create_directories(folder);
-  const std::string output = (folder / "out.npz").string();
+  const std::string output = Scratch("out.npz");
   for (const Case& c : cases_) {
     SCOPED_TRACE(c.name);
     std::string save;
@@ -136,7 +134,6 @@ TEST_F(OnnxTest, ThroughTheCommand) {
     const io::File file = io::File::Open(output);
     for (const std::string& name : c.expected) EXPECT_LE(Compare(file.Read(name), Expected(c, name), Bound(c.dtype)), 1) << name;
   }
-  std::filesystem::remove_all(folder);
 }
 
 }  // namespace
