@@ -19,13 +19,16 @@ status=0
 for target in "${targets[@]}"; do
   corpus=$build/corpus/$target findings=$build/findings/$target
   mkdir -p "$corpus" "$findings"
-  seeds=(fuzz/corpus/"$target" fuzz/regressions/"$target")
+  seeds=()
+  for folder in fuzz/corpus/"$target" fuzz/regressions/"$target"; do [ ! -d "$folder" ] || seeds+=("$folder"); done
   case $target in npy | npz | safetensors) seeds+=(testdata/io) ;; esac
   options=(-max_total_time="$seconds" -timeout=60 -malloc_limit_mb=512 -rss_limit_mb=3000 -print_final_stats=1)
   options+=(-artifact_prefix="$findings/" -max_len=4096)
   [ -f fuzz/dictionaries/"$target".dict ] && options+=(-dict=fuzz/dictionaries/"$target".dict)
   "$build/fuzz/${target}_fuzzer" "${options[@]}" "$corpus" "${seeds[@]}" >"$findings/log" 2>&1 || status=1
-  printf '%s: %s executions, %s\n' "$target" "$(sed -n 's/^stat::number_of_executed_units: *//p' "$findings/log")" \
+  executions=$(sed -n 's/^stat::number_of_executed_units: *//p' "$findings/log")
+  [ -n "$executions" ] || { tail -1 "$findings/log"; status=1; }
+  printf '%s: %s executions, %s\n' "$target" "${executions:-no}" \
     "$(find "$findings" -type f ! -name log | wc -l) findings"
 done
 exit $status

@@ -37,10 +37,10 @@ std::int64_t MaskRow(const Problem& p, std::int64_t b, std::int64_t h, std::int6
   }
   if (p.bias.data == nullptr && p.mask.data == nullptr) return num_visible;
   // −inf is assigned, not added: what an invisible key holds, be it NaN, must not stay.
-  const std::uint8_t* const mask = static_cast<const std::uint8_t*>(p.mask.data) + p.mask.Offset(b, h, i, keys.begin);
+  const std::uint8_t* mask = static_cast<const std::uint8_t*>(p.mask.data);
+  if (mask != nullptr) mask += p.mask.Offset(b, h, i, keys.begin);
   for (std::int64_t j = 0; j < count; ++j) {
-    const bool hidden =
-        (p.bias.data != nullptr && bias[j] == -kInfinity) || (p.mask.data != nullptr && mask[j * p.mask.stride[3]] == 0);
+    const bool hidden = (p.bias.data != nullptr && bias[j] == -kInfinity) || (mask != nullptr && mask[j * p.mask.stride[3]] == 0);
     if (!hidden) continue;
     cells[j] = -kInfinity;
     --num_visible;
