@@ -19,11 +19,12 @@
 HWY_BEFORE_NAMESPACE();
 namespace regard::internal::HWY_NAMESPACE {
 
-// Query blocks that share each key block. Worth it when k and v of the head exceed the second cache level: otherwise every query
-// block would fetch all of them again (head_dim 128, 8,192 keys: 75–80 → 87–90 % of peak on small pages). And when they have to be
-// converted: once for all of them (alone each lost 5–8 points).
+// Query blocks that share each key block. Worth it when k and v of the head take more than half of the second cache level: otherwise every
+// query block would fetch all of them again (head_dim 128, 8,192 keys: 75–80 → 87–90 % of peak on small pages; with all of the level
+// instead of half, 8 heads of 2,048 keys and head_dim 64 lost half a point, of 1,024 and 128 one). And when they have to be converted:
+// once for all of them (alone each lost 5–8 points).
 inline constexpr int kMaxQueryBlocks = 4;
-inline constexpr std::int64_t kSecondLevelCacheBytes = 1 << 20;
+inline constexpr std::int64_t kMaxUnsharedBytes = 1 << 19;
 
 /// The parts of the caller's scratch, one after the other, each a multiple of 64 bytes.
 struct PrefillScratch {
@@ -181,7 +182,7 @@ HWY_INLINE std::int64_t AttendRows(const CallConstants& call, const QueryRow* ro
                                    const PrefillScratch& scratch, const TrackerOf& tracker_of, const Finish& finish) {
   const KvHead& kv = call.kv;
   const bool converts = kPerWord > 1 || NeedsCopies(kv.k) || (kv.v_dim > 0 && NeedsCopies(kv.v));
-  const bool fits = kv.kv_len * (kv.head_dim + kv.v_dim) * static_cast<std::int64_t>(sizeof(float)) <= kSecondLevelCacheBytes;
+  const bool fits = kv.kv_len * (kv.head_dim + kv.v_dim) * static_cast<std::int64_t>(sizeof(float)) <= kMaxUnsharedBytes;
   const std::int64_t rows_at_once = (fits && !converts ? 1 : kMaxQueryBlocks) * kQueryRows;
   std::int64_t empty_rows = 0;
   for (std::int64_t row = 0; row < num_rows; row += rows_at_once) {
