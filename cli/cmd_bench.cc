@@ -115,9 +115,10 @@ constexpr std::string_view kLegend =
     "\n"
     "median  CPU time of the one thread, wall time of several; \"wall +9 %\" says by how much others on the core drew out the "
     "run\n"
-    "rate    4·dim FLOP for each head and each query with a key it sees; decode: bytes of keys, values, queries and context\n"
-    "limit   part of the multiply-add peak of as many threads, of bf16 where the target has one; decode: of their read "
-    "bandwidth\n"
+    "rate    4·dim FLOP for each head and each query with a key it sees; decode: bytes of keys, values, queries and context;\n"
+    "        append: bytes of keys and values, read and written\n"
+    "limit   part of the multiply-add peak of as many threads, of bf16 where the target has one; decode, append: of their "
+    "read bandwidth\n"
     "ratio   time for each visible pair against the case without the last word of the name (T131072: against T8192)\n"
     "Before a case was timed, sampled rows of its result were checked against the reference path.\n";
 
@@ -138,9 +139,9 @@ std::vector<BenchCase> CasesOf(const Options& options) {
   std::vector<BenchCase> cases = measure::SelectCases(
       {.quick = options.quick, .name_part = options.bench_case, .isa = options.exec.isa, .threads = options.exec.threads});
   if (cases.empty()) {
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        fmt::format("--case: no case has \"{}\" in its name; try prefill, decode, causal or summaries", options.bench_case));
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("--case: no case has \"{}\" in its name; try prefill, decode, append, causal or summaries",
+                            options.bench_case));
   }
   return cases;
 }

@@ -263,12 +263,25 @@ class FusedRun {
 
 bool UsesPrefill(std::int64_t q_len, std::int64_t group_size) { return q_len * group_size >= kMinPrefillRows; }
 
-double WeightRounding(const PlanShape& shape, const std::string& isa) {
+namespace {
+
+bool HasDotProducts(const std::string& isa) {
   const KernelTable* kernels = FindKernels(isa);
-  const bool has_dots = kernels != nullptr && kernels->peak_bf16_flops != nullptr;
+  return kernels != nullptr && kernels->peak_bf16_flops != nullptr;
+}
+
+}  // namespace
+
+double WeightRounding(const PlanShape& shape, const std::string& isa) {
   const bool is_bf16 = shape.q_dtype == DType::kBF16 && shape.k_dtype == DType::kBF16 && shape.v_dtype == DType::kBF16;
-  if (!has_dots || !is_bf16) return 0;
+  if (!is_bf16 || !HasDotProducts(isa)) return 0;
   return UsesPrefill(shape.q_len, shape.heads / shape.kv_heads) ? 0x1p-7 : 0x1p-8;
+}
+
+IntegerRounding IntegerRoundingOf(const PlanShape& shape, const std::string& isa) {
+  const bool is_i8 = shape.k_dtype == DType::kI8 && shape.v_dtype == DType::kI8 && shape.head_dim <= kLargestIntegerDim;
+  if (!is_i8 || UsesPrefill(shape.q_len, shape.heads / shape.kv_heads) || !HasDotProducts(isa)) return {};
+  return kI8IntegerRounding;
 }
 
 std::string KernelChoice(std::int64_t q_len, std::int64_t group_size) {

@@ -9,6 +9,7 @@
 
 #include "core/internal_api.h"
 #include "core/problem.h"
+#include "kernels/integer_rounding.h"
 #include "kernels/kernels.h"
 
 namespace regard::internal {
@@ -33,6 +34,9 @@ void RunFused(const Problem& problem, const KernelTable& kernels, const ExecOpti
 /// What the fused path rounds weights to for their products with v, relative to each: 0 where they stay f32. Bf16 dot products round to 2⁻⁸ at most,
 /// those of prefill twice in a row whose reference moves (docs/numerics.md, section 5).
 REGARD_INTERNAL_API double WeightRounding(const PlanShape& shape, const std::string& isa);
+
+/// What the decode kernel loses where it takes keys and values of int8 as integers; nothing elsewhere.
+REGARD_INTERNAL_API IntegerRounding IntegerRoundingOf(const PlanShape& shape, const std::string& isa);
 
 /// Whether q_len queries of a group of heads go to the prefill kernel, and in words why.
 bool UsesPrefill(std::int64_t q_len, std::int64_t group_size);

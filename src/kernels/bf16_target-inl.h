@@ -1,4 +1,4 @@
-// Makes the AVX3 pass of a file one of AVX3_BF16: Highway's AVX3, and vdpbf16ps and vpdpwssd beside it, which it does not have. To be included
+// Makes the AVX3 pass of a file one of AVX3_BF16: Highway's AVX3, and vdpbf16ps and vpdpbusd beside it, which it does not have. To be included
 // in each pass after highway.h and all else of Highway's, before the room's own headers; the passes of other targets stay as they are.
 //
 // The room's headers are then compiled in a namespace of their own, with the attributes of this target. Highway's operations keep

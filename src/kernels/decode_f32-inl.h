@@ -107,12 +107,16 @@ HWY_INLINE BlockRows WholeRows(const StoredRows& rows, const SubBlock& at, std::
 }
 
 /// The scales of the rows that exist, zeros for the others. Those of a sub-block lie behind each other.
-HWY_INLINE void LoadScales(const StoredRows& rows, const SubBlock& at, float (&scales)[kSubBlock]) {
+HWY_INLINE void LoadScales(const StoredRows& rows, const SubBlock& at, float* scales) {
   const void* const run = rows.pages == nullptr ? rows.data : rows.pages[at.first_key / rows.page_len];
   const std::int64_t in_run = rows.pages == nullptr ? at.first_key : at.first_key % rows.page_len;
-  const std::uint8_t* const from = static_cast<const std::uint8_t*>(run) + rows.page_len * rows.stride;
-  std::memcpy(scales, from + in_run * static_cast<std::int64_t>(sizeof(float)),
-              static_cast<std::size_t>(at.num_keys) * sizeof(float));
+  const std::uint8_t* const from =
+      static_cast<const std::uint8_t*>(run) + rows.page_len * rows.stride + in_run * static_cast<std::int64_t>(sizeof(float));
+  if (HWY_LIKELY(at.num_keys == kSubBlock)) {
+    std::memcpy(scales, from, kSubBlock * sizeof(float));
+    return;
+  }
+  std::memcpy(scales, from, static_cast<std::size_t>(at.num_keys) * sizeof(float));
   std::fill(scales + at.num_keys, scales + kSubBlock, 0.0f);
 }
 
@@ -327,11 +331,13 @@ HWY_INLINE void MultiplyAllRows(const DecodeCall& call, const SubBlock& at, Deco
 
 /// The products of a call, whose rows of k and v may be of different types.
 struct F32Products {
+  static constexpr int kKeys = kSubBlock;
   DType k_type, v_type;
 
   F32Products(const KvHead& kv) : k_type(ReadAs(kv.k, kv.head_dim)), v_type(ReadAs(kv.v, kv.v_dim)) {}
 
   static std::int64_t Pad(std::int64_t dim) { return Padded(dim); }
+  static std::int64_t QuerySize(std::int64_t dim) { return Padded(dim); }
   std::int64_t AccColumn(std::int64_t c) const { return v_type == DType::kBF16 ? RowReader<DType::kBF16>::Column(c) : c; }
   void PackQuery(const DecodeCall& call, const QueryRow& row, float* q) const {
     for (std::int64_t i = 0; i < call.constants.kv.head_dim; ++i) {

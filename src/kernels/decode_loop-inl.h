@@ -20,23 +20,25 @@ template <class Products>
 HWY_INLINE void AttendSubBlock(const DecodeCall& call, const Products& products, std::int64_t first_key, DecodeScratch& scratch) {
   const KvHead& kv = call.constants.kv;
   DecodeRow* const rows = scratch.rows;
-  SubBlock at = {first_key, static_cast<int>(std::min<std::int64_t>(kSubBlock, kv.kv_len - first_key)), true};
-  if (first_key >= call.all_begin && first_key + kSubBlock <= call.all_end) {
+  constexpr int kKeys = Products::kKeys;
+  SubBlock at = {first_key, static_cast<int>(std::min<std::int64_t>(kKeys, kv.kv_len - first_key)), true};
+  if (first_key >= call.all_begin && first_key + kKeys <= call.all_end) {
     for (int r = 0; r < call.num_rows; ++r) {
-      rows[r].visible = kWholeSubBlock;
+      rows[r].visible = FirstKeys(kKeys);
       rows[r].saw_key = true;
     }
-  } else if (!SetVisible(call, rows, at)) {
+  } else if (!SetVisible<kKeys>(call, rows, at)) {
     return;
   }
   products.Score(call, at, scratch, RowsFrom(kv.v, first_key, kv.kv_len, kv.v_dim));
-  SoftmaxRows(call, at, rows);
-  products.Weigh(call, at, scratch, RowsFrom(kv.k, first_key + kSubBlock, call.last_key, kv.head_dim));
+  SoftmaxRows<kKeys>(call, at, rows);
+  products.Weigh(call, at, scratch, RowsFrom(kv.k, first_key + kKeys, call.last_key, kv.head_dim));
 }
 
 template <class Products>
 HWY_INLINE std::size_t DecodeScratchFor(std::int64_t head_dim, std::int64_t v_dim) {
-  const std::int64_t floats = (kMaxDecodeRows + kSubBlock) * (Products::Pad(head_dim) + Products::Pad(v_dim));
+  const std::int64_t floats = kMaxDecodeRows * (Products::QuerySize(head_dim) + Products::Pad(v_dim)) +
+                              kSubBlock * (Products::Pad(head_dim) + Products::Pad(v_dim));
   return sizeof(DecodeScratch) + static_cast<std::size_t>(floats) * sizeof(float);
 }
 
@@ -50,13 +52,13 @@ HWY_INLINE DecodeScratch& BeginDecode(const DecodeCall& call, const Products& pr
   for (int r = 0; r < call.num_rows; ++r) {
     DecodeRow& row = scratch.rows[r];
     row.row = rows + r;
-    row.q = std::exchange(floats, floats + Products::Pad(kv.head_dim));
+    row.q = std::exchange(floats, floats + Products::QuerySize(kv.head_dim));
     row.acc = std::exchange(floats, floats + Products::Pad(kv.v_dim));
     row.neg_ref = 0.0f;
     row.threshold = -kInf;
     row.saw_key = false;
     std::fill(std::begin(row.row_sum), std::end(row.row_sum), 0.0f);
-    std::fill_n(row.q, Products::Pad(kv.head_dim), 0.0f);
+    std::fill_n(row.q, Products::QuerySize(kv.head_dim), 0.0f);
     products.PackQuery(call, rows[r], row.q);
     std::fill_n(row.acc, Products::Pad(kv.v_dim), 0.0f);
   }
@@ -80,8 +82,8 @@ HWY_INLINE void DecodeKeys(const KvHead& kv, const RowOptions& options, const Qu
   }
   const Products products(kv);
   DecodeScratch& scratch = BeginDecode(call, products, rows, memory);
-  for (std::int64_t key = first_key / kSubBlock * kSubBlock; key < last_key; key += kSubBlock)
-    AttendSubBlock(call, products, key, scratch);
+  constexpr int kKeys = Products::kKeys;
+  for (std::int64_t key = first_key / kKeys * kKeys; key < last_key; key += kKeys) AttendSubBlock(call, products, key, scratch);
   for (int r = 0; r < call.num_rows; ++r) {
     const DecodeRow& row = scratch.rows[r];
     float sum = 0.0f;

@@ -17,7 +17,11 @@
 HWY_BEFORE_NAMESPACE();
 namespace regard::internal::HWY_NAMESPACE {
 
-inline constexpr std::uint32_t kWholeSubBlock = (1u << kSubBlock) - 1;
+/// Keys of a sub-block at most: the products of a call say how many, kSubBlock or twice that (template arguments kKeys).
+inline constexpr int kMaxKeys = 2 * kSubBlock;
+
+/// One bit for each of n ≤ kMaxKeys keys.
+HWY_INLINE std::uint32_t FirstKeys(int n) { return static_cast<std::uint32_t>((std::uint64_t{1} << n) - 1); }
 
 /// One query row and its state.
 struct DecodeRow {
@@ -29,7 +33,7 @@ struct DecodeRow {
   std::uint32_t visible;  // in the present sub-block, one bit per key
   bool saw_key;
   alignas(64) float row_sum[kLanes];
-  alignas(64) float scores[kSubBlock];  // then weights
+  alignas(64) float scores[kMaxKeys];  // then weights
 };
 
 struct DecodeScratch {
@@ -50,21 +54,22 @@ struct DecodeCall {
 struct SubBlock {
   std::int64_t first_key;
   int num_keys;
-  bool all_seen;  // every row sees all kSubBlock keys
+  bool all_seen;  // every row sees all keys of the sub-block
 };
 
 /// Sets each row's visible keys. Returns false if there are none.
+template <int kKeys>
 HWY_INLINE bool SetVisible(const DecodeCall& call, DecodeRow* rows, SubBlock& at) {
   const RowOptions& options = call.constants.options;
-  std::uint32_t any = 0, all = kWholeSubBlock;
+  std::uint32_t any = 0, all = FirstKeys(kKeys);
   for (int r = 0; r < call.num_rows; ++r) {
     const QueryRow& row = *rows[r].row;
     const auto in_block = [&](std::int64_t key) {
-      return static_cast<int>(std::clamp<std::int64_t>(key - at.first_key, 0, kSubBlock));
+      return static_cast<int>(std::clamp<std::int64_t>(key - at.first_key, 0, kKeys));
     };
     const int begin = in_block(std::max(row.key_begin, call.first_key));
     const int end = in_block(std::min(row.key_end, call.last_key));
-    std::uint32_t visible = begin < end ? (1u << end) - (1u << begin) : 0;
+    std::uint32_t visible = begin < end ? FirstKeys(end) & ~FirstKeys(begin) : 0;
     if (options.has_mask && visible != 0) {
       const std::uint8_t* mask = row.mask + at.first_key * options.mask_key_stride;
       for (int k = begin; k < end; ++k) visible &= ~(std::uint32_t{mask[k * options.mask_key_stride] == 0} << k);
@@ -78,16 +83,17 @@ HWY_INLINE bool SetVisible(const DecodeCall& call, DecodeRow* rows, SubBlock& at
     any |= visible;
     all &= visible;
   }
-  at.all_seen = all == kWholeSubBlock;
+  at.all_seen = all == FirstKeys(kKeys);
   return any != 0;
 }
 
 /// Soft cap, bias and ALiBi on one row's scores; all keys of the sub-block, whether visible or not.
+template <int kKeys>
 HWY_INLINE void ApplyOptions(const DecodeCall& call, const SubBlock& at, DecodeRow& row) {
   const DF d;
   const RowOptions& options = call.constants.options;
   if (options.soft_cap > 0) {
-    for (int k = 0; k < kSubBlock; k += kLanes) {
+    for (int k = 0; k < kKeys; k += kLanes) {
       hn::Store(hn::Mul(TanhOfScaled(hn::Load(d, row.scores + k)), hn::Set(d, call.constants.cap_log2)), d, row.scores + k);
     }
   }
@@ -99,25 +105,25 @@ HWY_INLINE void ApplyOptions(const DecodeCall& call, const SubBlock& at, DecodeR
   }
   if (options.has_alibi) {
     const std::int64_t* const positions = call.constants.kv.key_positions;
-    alignas(64) float distance[kSubBlock] = {};
+    alignas(64) float distance[kKeys] = {};
     for (int k = 0; k < at.num_keys; ++k) {
       const std::int64_t key = at.first_key + k;
       distance[k] = std::fabs(static_cast<float>(row.row->position - (positions == nullptr ? key : positions[key])));
     }
     const VF neg_slope = hn::Set(d, static_cast<float>(-kLog2E * row.row->alibi_slope));
-    for (int k = 0; k < kSubBlock; k += kLanes) {
+    for (int k = 0; k < kKeys; k += kLanes) {
       hn::Store(hn::MulAdd(neg_slope, hn::Load(d, distance + k), hn::Load(d, row.scores + k)), d, row.scores + k);
     }
   }
 }
 
 /// The scores of the row that its query may see relative to its reference, −inf for the others.
-template <bool kAllSeen>
-HWY_INLINE void RelativeScores(const DecodeRow& row, VF (&s)[kSubBlock / kLanes]) {
+template <bool kAllSeen, int kKeys>
+HWY_INLINE void RelativeScores(const DecodeRow& row, VF (&s)[kKeys / kLanes]) {
   const DF d;
   const DU du;
   const VF neg_ref = hn::Set(d, row.neg_ref);
-  REGARD_UNROLL for (int i = 0; i < kSubBlock / kLanes; ++i) {
+  REGARD_UNROLL for (int i = 0; i < kKeys / kLanes; ++i) {
     s[i] = hn::Add(hn::Load(d, row.scores + i * kLanes), neg_ref);
     if constexpr (!kAllSeen) {
       const VU bit = hn::Shl(hn::Set(du, 1u), hn::Iota(du, static_cast<std::uint32_t>(i * kLanes)));
@@ -128,10 +134,11 @@ HWY_INLINE void RelativeScores(const DecodeRow& row, VF (&s)[kSubBlock / kLanes]
 }
 
 /// The largest score that is neither NaN nor +inf; *sound tells whether there is another.
-HWY_INLINE float LargestSound(const VF (&s)[kSubBlock / kLanes], bool* sound) {
+template <int kKeys>
+HWY_INLINE float LargestSound(const VF (&s)[kKeys / kLanes], bool* sound) {
   const DF d;
-  alignas(64) float scores[kSubBlock];
-  REGARD_UNROLL for (int i = 0; i < kSubBlock / kLanes; ++i) hn::Store(s[i], d, scores + i * kLanes);
+  alignas(64) float scores[kKeys];
+  REGARD_UNROLL for (int i = 0; i < kKeys / kLanes; ++i) hn::Store(s[i], d, scores + i * kLanes);
   float largest = -kInf;
   *sound = true;
   for (const float score : scores) {
@@ -146,19 +153,20 @@ HWY_INLINE float LargestSound(const VF (&s)[kSubBlock / kLanes], bool* sound) {
 
 /// For scores that exceed the threshold: moves the reference to the largest and takes the scores again from the raw ones, for the
 /// reasons given at MoveAndWeighTile of the prefill kernel. NaN or +inf poisons row_sum.
-HWY_NOINLINE void MoveReference(std::int64_t acc_size, DecodeRow& row, VF (&s)[kSubBlock / kLanes]) {
+template <int kKeys>
+HWY_NOINLINE void MoveReference(std::int64_t acc_size, DecodeRow& row, VF (&s)[kKeys / kLanes]) {
   const DF d;
   const VF inf = hn::Set(d, kInf);
   bool sound;
-  float largest = LargestSound(s, &sound);
+  float largest = LargestSound<kKeys>(s, &sound);
   if (!sound) row.row_sum[0] = std::numeric_limits<float>::quiet_NaN();
   if (largest > row.threshold) {
     const float old_neg_ref = row.neg_ref;
     int round = 0;
     do {  // always once: a single key then weighs exactly 1
       row.neg_ref -= largest;
-      RelativeScores<false>(row, s);
-      largest = LargestSound(s, &sound);
+      RelativeScores<false, kKeys>(row, s);
+      largest = LargestSound<kKeys>(s, &sound);
     } while (++round < kMaxMoves && std::fabs(largest) > 0.5f);
     if (row.threshold != -kInf) {  // without a reference nothing has been summed yet
       const VF factor = Exp2(hn::Set(d, std::min(row.neg_ref - old_neg_ref, 64.0f)));
@@ -167,25 +175,25 @@ HWY_NOINLINE void MoveReference(std::int64_t acc_size, DecodeRow& row, VF (&s)[k
     }
     row.threshold = kRescaleThreshold;
   }
-  REGARD_UNROLL for (int i = 0; i < kSubBlock / kLanes; ++i) {
+  REGARD_UNROLL for (int i = 0; i < kKeys / kLanes; ++i) {
     s[i] = hn::IfThenElse(hn::Lt(s[i], inf), hn::Min(s[i], hn::Set(d, kRescaleThreshold)), hn::Set(d, -kInf));
   }
 }
 
 /// Scores of one row become weights.
-template <bool kAllSeen>
+template <bool kAllSeen, int kKeys>
 HWY_INLINE void SoftmaxRow(const DecodeCall& call, const SubBlock& at, DecodeRow& row) {
   const DF d;
   const RowOptions& options = call.constants.options;
-  if (options.soft_cap > 0 || options.has_bias || options.has_alibi) ApplyOptions(call, at, row);
-  VF s[kSubBlock / kLanes];
-  RelativeScores<kAllSeen>(row, s);
+  if (options.soft_cap > 0 || options.has_bias || options.has_alibi) ApplyOptions<kKeys>(call, at, row);
+  VF s[kKeys / kLanes];
+  RelativeScores<kAllSeen, kKeys>(row, s);
   const VF threshold = hn::Set(d, row.threshold);
   MF calm = hn::Le(s[0], threshold);
-  REGARD_UNROLL for (int i = 1; i < kSubBlock / kLanes; ++i) calm = hn::And(calm, hn::Le(s[i], threshold));
-  if (HWY_UNLIKELY(!hn::AllTrue(d, calm))) MoveReference(call.acc_size, row, s);
+  REGARD_UNROLL for (int i = 1; i < kKeys / kLanes; ++i) calm = hn::And(calm, hn::Le(s[i], threshold));
+  if (HWY_UNLIKELY(!hn::AllTrue(d, calm))) MoveReference<kKeys>(call.acc_size, row, s);
   VF sum = hn::Load(d, row.row_sum);
-  REGARD_UNROLL for (int i = 0; i < kSubBlock / kLanes; ++i) {
+  REGARD_UNROLL for (int i = 0; i < kKeys / kLanes; ++i) {
     const VF p = Exp2(s[i]);
     hn::Store(p, d, row.scores + i * kLanes);
     sum = hn::Add(sum, p);
@@ -193,11 +201,12 @@ HWY_INLINE void SoftmaxRow(const DecodeCall& call, const SubBlock& at, DecodeRow
   hn::Store(sum, d, row.row_sum);
 }
 
+template <int kKeys>
 HWY_INLINE void SoftmaxRows(const DecodeCall& call, const SubBlock& at, DecodeRow* rows) {
   if (at.all_seen) {
-    for (int r = 0; r < call.num_rows; ++r) SoftmaxRow<true>(call, at, rows[r]);
+    for (int r = 0; r < call.num_rows; ++r) SoftmaxRow<true, kKeys>(call, at, rows[r]);
   } else {
-    for (int r = 0; r < call.num_rows; ++r) SoftmaxRow<false>(call, at, rows[r]);
+    for (int r = 0; r < call.num_rows; ++r) SoftmaxRow<false, kKeys>(call, at, rows[r]);
   }
 }
 

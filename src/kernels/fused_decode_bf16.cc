@@ -1,13 +1,14 @@
-// Fused attention for few query rows by dot products of pairs, of bf16 numbers where q, k and v are bf16, of 16-bit integers where k and v are
+// Fused attention for few query rows by dot products: of pairs of bf16 numbers where q, k and v are bf16, of fours of bytes where k and v are
 // int8: the decode of AVX3_BF16.
 // Computes   what fused_decode_f32.cc computes; calls where q, k or v hold anything else go there.
 // Shapes     as there; k and v are read where they are stored.
 // Method     as there, by the same headers; decode_bf16-inl.h has what differs. A step of vdpbf16ps multiplies two neighbours of q and k, or
-//            two keys' weights and values, and adds both products to an f32. vpdpwssd does the same for integers; see decode_i8-inl.h.
+//            two keys' weights and values, and adds both products to an f32. vpdpbusd adds four of bytes to an integer; see decode_i8-inl.h.
 // Numerics   q, k and v are used as they are, products are exact, sums f32. scale · log2 e multiplies the score, not q, which would round it
 //            again. Weights are rounded to bf16 for their products with v, 2^−9 relative each; row_sum takes them unrounded, and so does
 //            lse. vdpbf16ps takes numbers below 2^−126 as 0, and leaves such sums 0.
-//            int8: q is rounded to a 32,767th of its largest element, weights times scales to one of the largest of 16; sums are exact.
+//            int8: q is rounded to a 32,639th of its largest element, weights times scales to a 32,767th of the largest of 32 or less; sums
+//            are exact.
 // Cost       half the bytes and half the multiplications of f32 for the same softmax.
 // Requires   as there, and a CPU with AVX512_BF16.
 // Dispatch   by targets.cc into the table of AVX3_BF16; Highway's own dispatch does not know it.
@@ -32,9 +33,12 @@ HWY_BEFORE_NAMESPACE();
 namespace regard::internal::HWY_NAMESPACE {
 
 struct Bf16Products {
+  static constexpr int kKeys = kSubBlock;
+
   Bf16Products(const KvHead&) {}
 
   static std::int64_t Pad(std::int64_t dim) { return Bf16Padded(dim); }
+  static std::int64_t QuerySize(std::int64_t dim) { return Bf16Padded(dim); }
   static std::int64_t AccColumn(std::int64_t c) { return HWY_NAMESPACE::AccColumn(c); }
   static HWY_INLINE void PackQuery(const DecodeCall& call, const QueryRow& row, float* q) {
     PackBf16Query(row.q, call.constants.kv.head_dim, q);

@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/integer_rounding.h"
 #include "kernels/kernels.h"
 
 namespace regard::internal {
@@ -39,11 +40,10 @@ struct CaseSpec {
   std::int64_t mask_key_stride = 1, bias_key_stride = 1;
   // How keys and values are stored. They are rounded to their type; KernelCase::k and v hold what is stored, as f32.
   DType q_type = DType::kF32, k_type = DType::kF32, v_type = DType::kF32;
-  std::int64_t page_len = 0;   // 0: one run
-  bool forgets_keys = false;   // keys stand at other places than 0, 1, …
-  double weight_rounding = 0;  // relative, of kernels that round the weights for their products with v
-  // Of kernels that take int8 as integers: q to so much of its row's largest element, weights · scales to so much of the largest of 16.
-  double q_rounding = 0, scaled_weight_rounding = 0;
+  std::int64_t page_len = 0;      // 0: one run
+  bool forgets_keys = false;      // keys stand at other places than 0, 1, …
+  double weight_rounding = 0;     // relative, of kernels that round the weights for their products with v
+  IntegerRounding integers = {};  // of kernels that take int8 as integers
 };
 
 /// Rows in storage of any type, pages in no order among garbage.
@@ -232,7 +232,7 @@ inline ExpectedRow Define(const KernelCase& test, const QueryRow& row) {
       magnitude += std::fabs(product);
       key_sum += std::fabs(test.Key(j)[i]);
     }
-    q_error = std::max(q_error, test.options.scale * test.spec.q_rounding * largest_q * key_sum);
+    q_error = std::max(q_error, test.options.scale * test.spec.integers.q * largest_q * key_sum);
     double s = test.options.scale * dot;
     magnitude *= test.options.scale;
     if (test.options.soft_cap > 0) {
@@ -252,27 +252,25 @@ inline ExpectedRow Define(const KernelCase& test, const QueryRow& row) {
   // much again.
   score_error = score_error * 2 * static_cast<double>(kv.head_dim + 8) * unit + q_error;
   const double sum_error = static_cast<double>(128 + kv.kv_len / 128 + 8) * unit;  // block sums, then sums of blocks, exp2
-  double sum = 0, largest_values = 0;
+  double sum = 0;
   std::vector<double> absolute(static_cast<std::size_t>(kv.v_dim));
   expected.context.resize(static_cast<std::size_t>(kv.v_dim));
+  ScaledWeights scaled(test.spec.integers, kv.v_dim);
   for (std::int64_t j = 0; j < kv.kv_len; ++j) {
     if (!test.Visible(row, j)) continue;
     const double weight = std::exp(scores[static_cast<std::size_t>(j)] - largest);
     sum += weight;
-    double largest_value = 0;
     for (std::int64_t c = 0; c < kv.v_dim; ++c) {
       expected.context[static_cast<std::size_t>(c)] += weight * test.Value(j)[c];
       absolute[static_cast<std::size_t>(c)] += weight * std::fabs(test.Value(j)[c]);
-      largest_value = std::max<double>(largest_value, std::fabs(test.Value(j)[c]));
     }
-    largest_values += weight * largest_value;
+    scaled.Add(j, weight, [&](std::int64_t c) { return static_cast<double>(test.Value(j)[c]); });
   }
   const double all = sum + (row.sink == -kInfinity ? 0 : std::exp(row.sink - largest));
   for (std::size_t c = 0; c < expected.context.size(); ++c) {
     if (expected.saw_key) expected.context[c] /= all;
     const double relative = 2 * (score_error + sum_error);
-    // Each of 16 keys errs by so much of the largest of their weights · scales, which is at most all of them together.
-    const double of_integers = 16 * test.spec.scaled_weight_rounding * largest_values;
+    const double of_integers = scaled.Error(static_cast<std::int64_t>(c));
     const double error = ((relative + test.spec.weight_rounding) * absolute[c] + of_integers) / all + 1e-44;
     expected.context_error.push_back(expected.saw_key ? error : 0);
   }
@@ -393,9 +391,7 @@ class PerStoredType : public testing::TestWithParam<StoredCase> {
     // A weight is rounded to 8 bits, and again in a lane whose reference moves within the block; from the second move on it is too small to
     // matter.
     if (UsesBf16Dots()) spec.weight_rounding = 2 * std::ldexp(1.0, -9);
-    if (GetParam().type == DType::kI8 && GetParam().target == "AVX3_BF16") {
-      spec.q_rounding = spec.scaled_weight_rounding = 0.5 / 32767;
-    }
+    if (GetParam().type == DType::kI8 && GetParam().target == "AVX3_BF16") spec.integers = kI8IntegerRounding;
     return spec;
   }
 

@@ -9,6 +9,7 @@
 
 #include "attention/fused.h"
 #include "core/copy.h"
+#include "measure/append_run.h"
 #include "measure/backward_question.h"
 #include "measure/weights_question.h"
 #include "regard/error.h"
@@ -58,6 +59,13 @@ BenchRow Bench::Run(const BenchCase& bench_case) {
                : bench_case.exec.path == Path::kStaged ? "BLAS"
                                                        : "-";
 
+  if (bench_case.appends) {
+    AppendRun append(bench_case);
+    row.verification = append.Verify();
+    Time([&] { append.Run(); }, bench_case, {0, append.bytes(), static_cast<double>(bench_case.q_len * bench_case.sequences)},
+         &row);
+    return row;
+  }
   Workload work(bench_case);
   ExecOptions exec = bench_case.exec;
   exec.stop_token = stop_;
@@ -77,24 +85,28 @@ BenchRow Bench::Run(const BenchCase& bench_case) {
     FillWithNan(work.context());
     FillWithNan(work.lse());
     run();
-    row.verification = VerifyRows(work, work.context(), work.lse(), internal::WeightRounding(work.shape(), exec.isa));
+    row.verification = VerifyRows(work, work.context(), work.lse(), internal::WeightRounding(work.shape(), exec.isa),
+                                  internal::IntegerRoundingOf(work.shape(), exec.isa));
     if (row.verification.passed() && work.empty_rows() != 0)
       row.verification.fault = fmt::format("{} empty rows, 0 expected", work.empty_rows());
   } else {
     run = [&] { AskOnce(work, exec); };
     row.verification = VerifyAnswers(work, Answers(work, exec));
   }
-  if (!row.verification.passed()) return row;
-
-  row.timing = TimeCalls(run, timing_);
-  row.median_seconds = row.quartiles().median;
-  Rate(bench_case, work.flops(), work.bytes(), &row);
-  const double pairs = static_cast<double>(bench_case.heads) * static_cast<double>(work.visible_pairs());
-  seconds_per_pair_[row.name] = row.median_seconds / pairs;
-  if (const auto baseline = seconds_per_pair_.find(row.baseline); baseline != seconds_per_pair_.end()) {
-    row.ratio = seconds_per_pair_[row.name] / baseline->second;
-  }
+  Time(run, bench_case,
+       {work.flops(), work.bytes(), static_cast<double>(bench_case.heads) * static_cast<double>(work.visible_pairs())}, &row);
   return row;
+}
+
+void Bench::Time(const std::function<void()>& run, const BenchCase& bench_case, const Work& work, BenchRow* row) {
+  if (!row->verification.passed()) return;
+  row->timing = TimeCalls(run, timing_);
+  row->median_seconds = row->quartiles().median;
+  Rate(bench_case, work, row);
+  seconds_per_pair_[row->name] = row->median_seconds / work.pairs;
+  if (const auto baseline = seconds_per_pair_.find(row->baseline); baseline != seconds_per_pair_.end()) {
+    row->ratio = seconds_per_pair_[row->name] / baseline->second;
+  }
 }
 
 bool Bench::UsesBf16Dots(const BenchCase& bench_case) {
@@ -102,18 +114,18 @@ bool Bench::UsesBf16Dots(const BenchCase& bench_case) {
          LimitsOf(bench_case.exec.isa).bf16_peak_flops > 0;
 }
 
-void Bench::Rate(const BenchCase& bench_case, double flops, double bytes, BenchRow* row) {
+void Bench::Rate(const BenchCase& bench_case, const Work& work, BenchRow* row) {
   const Limits& limits = LimitsOf(bench_case.exec.isa);
-  if (bench_case.IsDecode()) {
+  if (bench_case.IsBoundByMemory()) {
     row->unit = "GB/s";
-    row->rate = bytes / row->median_seconds * 1e-9;
-    row->percent_of_limit = 100 * bytes / row->median_seconds / ReadBandwidth(bench_case.exec.isa, row->threads);
+    row->rate = work.bytes / row->median_seconds * 1e-9;
+    row->percent_of_limit = 100 * work.bytes / row->median_seconds / ReadBandwidth(bench_case.exec.isa, row->threads);
     return;
   }
   row->unit = "GFLOP/s";
-  row->rate = flops / row->median_seconds * 1e-9;
+  row->rate = work.flops / row->median_seconds * 1e-9;
   const double peak = UsesBf16Dots(bench_case) ? limits.bf16_peak_flops : limits.peak_flops;
-  row->percent_of_limit = 100 * flops / row->median_seconds / (peak * row->threads);
+  row->percent_of_limit = 100 * work.flops / row->median_seconds / (peak * row->threads);
   row->fault = RateFault(*row);
 }
 

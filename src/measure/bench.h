@@ -9,6 +9,7 @@
 // Not thread-safe, and nothing else should run meanwhile.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <stop_token>
@@ -34,7 +35,7 @@ struct BenchRow {
   double rate = 0;              // in `unit`
   std::string unit;             // "GFLOP/s", or "GB/s" where reading keys and values is the limit
   double percent_of_limit = 0;  // the rate against the limit of as many threads
-  /// Time for each visible pair against the baseline's. Above 1 is slower.
+  /// Time for each visible pair, or token appended, against the baseline's. Above 1 is slower.
   std::optional<double> ratio;
   std::string baseline;
   std::string fault;  // why the row cannot be believed; empty when it can
@@ -59,11 +60,18 @@ class Bench {
   BenchRow Run(const BenchCase& bench_case);
 
  private:
+  // Of one call.
+  struct Work {
+    double flops, bytes;
+    double pairs;  // of a query and a key that it sees; tokens appended
+  };
+  // Nothing when verification failed.
+  void Time(const std::function<void()>& run, const BenchCase& bench_case, const Work& work, BenchRow* row);
   // Bytes per second that so many threads read together.
   double ReadBandwidth(const std::string& isa, int threads);
   /// Whether a case multiplies bf16 numbers as such: its limit is another, and so is what its weights are rounded to.
   bool UsesBf16Dots(const BenchCase& bench_case);
-  void Rate(const BenchCase& bench_case, double flops, double bytes, BenchRow* row);
+  void Rate(const BenchCase& bench_case, const Work& work, BenchRow* row);
 
   TimingOptions timing_;
   std::stop_token stop_;

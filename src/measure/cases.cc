@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "regard/info.h"
 
@@ -74,6 +75,20 @@ BenchCase Prefill(Rank rank, std::int64_t tokens, std::int64_t dim, bool causal,
   return c;
 }
 
+// The last queries of a longer text, as a prompt comes in chunks.
+BenchCase Chunk(Rank rank, std::int64_t queries, std::int64_t tokens) {
+  BenchCase c;
+  c.name = fmt::format("prefill/T{}/kv{}/d128/causal", queries, tokens);
+  c.rank = rank;
+  c.heads = 8;
+  c.kv_heads = 2;
+  c.q_len = queries;
+  c.kv_len = tokens;
+  c.dim = 128;
+  c.causal = true;
+  return c;
+}
+
 // The gradients of a prefill, to be compared with it.
 BenchCase Backward(Rank rank, const BenchCase& forward) {
   BenchCase c = forward;
@@ -94,6 +109,20 @@ BenchCase Decode(Rank rank, std::int64_t tokens) {
   c.q_len = 1;
   c.kv_len = tokens;
   c.dim = 128;
+  return c;
+}
+
+// New tokens of one sequence, or one of each of many, for a cache with the kv heads of Decode.
+BenchCase Append(Rank rank, std::int64_t tokens, std::int64_t sequences) {
+  BenchCase c;
+  c.name = fmt::format("append/{}x{}/d128", sequences, tokens);
+  c.rank = rank;
+  c.heads = c.kv_heads = 8;
+  c.q_len = tokens;
+  c.kv_len = sequences * 1000;
+  c.dim = 128;
+  c.appends = true;
+  c.sequences = sequences;
   return c;
 }
 
@@ -134,6 +163,13 @@ BenchCase On(const std::string& isa, Rank rank, const BenchCase& best) {
 BenchCase Stored(DType dtype, Rank rank, const BenchCase& f32) {
   BenchCase c = Variant(Name(dtype), rank, f32);
   c.dtype = dtype;
+  return c;
+}
+
+// The same keys as those of several sequences.
+BenchCase Batch(std::int64_t sequences, Rank rank, const BenchCase& one) {
+  BenchCase c = Variant("batch", rank, one);
+  c.sequences = sequences;
   return c;
 }
 
@@ -195,6 +231,33 @@ std::vector<BenchCase> BackwardCases(const CaseSelection& selection) {
   return cases;
 }
 
+// What a loop that writes text does with its cache. Decode(…) stands in AllCases.
+std::vector<BenchCase> CacheCases(const CaseSelection& selection) {
+  std::vector<BenchCase> cases;
+  for (const auto& [tokens, sequences] : {std::pair<std::int64_t, std::int64_t>{1, 32}, {512, 1}}) {
+    const BenchCase f32 = Append(kDefault, tokens, sequences);
+    cases.push_back(f32);
+    cases.push_back(Stored(DType::kBF16, kDefault, f32));
+    cases.push_back(With(Feature::kPagedI8, kNamed, f32));
+  }
+  const BenchCase chunk = Chunk(kNamed, 512, 8192);
+  for (const BenchCase& c : {chunk, Stored(DType::kBF16, kNamed, chunk)}) {
+    cases.push_back(c);
+    cases.push_back(With(Feature::kPaged, c.dtype == DType::kBF16 ? kDefault : kNamed, c));
+  }
+  const BenchCase f32 = Decode(kDefault, 32768), bf16 = Stored(DType::kBF16, kQuick, f32);
+  for (const BenchCase& c :
+       {With(Feature::kPaged, kDefault, f32), With(Feature::kPaged, kDefault, bf16), With(Feature::kPagedI8, kDefault, f32)}) {
+    cases.push_back(c);
+    cases.push_back(Batch(8, c.dtype == DType::kF32 && c.feature == Feature::kPaged ? kNamed : kDefault, c));
+  }
+  if (selection.threads <= 0) {
+    cases.push_back(Threads(2, kDefault, With(Feature::kPagedI8, kDefault, f32)));
+    cases.push_back(Threads(2, kNamed, Batch(8, kDefault, With(Feature::kPagedI8, kDefault, f32))));
+  }
+  return cases;
+}
+
 std::vector<BenchCase> AllCases(const CaseSelection& selection) {
   std::vector<BenchCase> cases;
   const auto add = [&cases](const BenchCase& c) { cases.push_back(c); };
@@ -232,9 +295,8 @@ std::vector<BenchCase> AllCases(const CaseSelection& selection) {
   add(With(Feature::kTokenMajor, kDefault, full64));
   add(With(Feature::kTokenMajor, kNamed, causal128));
   add(With(Feature::kPaged, kDefault, causal64));
-  add(With(Feature::kPaged, kDefault, Decode(kDefault, 8192)));
-  add(With(Feature::kPaged, kDefault, Decode(kDefault, 32768)));
-  add(With(Feature::kPagedI8, kDefault, Decode(kDefault, 32768)));
+  add(With(Feature::kPaged, kNamed, Decode(kDefault, 8192)));
+  for (const BenchCase& c : CacheCases(selection)) add(c);
   for (const BenchCase& c : AskingCases()) add(c);
   for (const BenchCase& c : BackwardCases(selection)) add(c);
   add(Along(Path::kStaged, kQuick, full64));
@@ -285,8 +347,9 @@ std::vector<BenchCase> AllCases(const CaseSelection& selection) {
 }  // namespace
 
 std::string BenchCase::Options() const {
-  std::string text = fmt::format("{} {}", heads, heads == 1 ? "head" : "heads");
+  std::string text = appends ? fmt::format("{} kv heads", kv_heads) : fmt::format("{} {}", heads, heads == 1 ? "head" : "heads");
   if (kv_heads != heads) text += fmt::format(", {} kv heads", kv_heads);
+  if (sequences > 1) text += fmt::format(", {} sequences", sequences);
   if (causal) text += ", causal";
   if (backward) text += ", backward";
   if (feature != Feature::kNone) text += ", " + WordsOf(feature).explanation;

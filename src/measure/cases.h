@@ -43,16 +43,21 @@ struct BenchCase {
   Rank rank = Rank::kDefault;
   std::int64_t heads = 1, kv_heads = 1, q_len = 0, kv_len = 0;
   std::int64_t dim = 64;  // head_dim and v_dim
-  bool causal = false;
+  bool causal = false;    // the queries are the last tokens
   bool backward = false;  // d_q, d_k and d_v after a forward run that is not timed; plain inputs
+  bool appends = false;   // no attention: q_len tokens come to each of the sequences of a cache
+  /// More than one: kv_len is the keys of all of them, which a cache holds. Their lengths differ, but for `appends`. One query each.
+  std::int64_t sequences = 1;
   Feature feature = Feature::kNone;
   Asked asked = Asked::kNothing;
   DType dtype = DType::kF32;
   ExecOptions exec;      // path, isa, threads (at least 1)
   std::string baseline;  // the case that does the same work for each visible pair without the feature; empty: none
 
-  /// Few queries against many keys: bound by reading keys and values, everything else by multiply-adds.
-  bool IsDecode() const { return q_len == 1; }
+  /// Few queries against many keys.
+  bool IsDecode() const { return q_len == 1 && !appends; }
+  /// Bound by reading and writing keys and values; everything else is by multiply-adds.
+  bool IsBoundByMemory() const { return IsDecode() || appends; }
   /// "32 heads, 8 kv heads, causal, mask": all that the columns of a row do not say.
   std::string Options() const;
 };

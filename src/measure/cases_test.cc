@@ -37,7 +37,9 @@ TEST(Cases, AWholeNameSelectsOneCaseAndAPartAllThatHaveIt) {
   const std::vector<std::string> with_baseline = {"prefill/T2048/d64/full", "prefill/T2048/d64/full/soft-cap"};
   EXPECT_EQ(Names({.name_part = "prefill/T2048/d64/full/soft-cap"}), with_baseline);
   EXPECT_EQ(Names({.name_part = "soft-cap"}), with_baseline);
-  EXPECT_EQ(Names({.name_part = "paged-i8"}), (std::vector<std::string>{"decode/kv32768/d128", "decode/kv32768/d128/paged-i8"}));
+  EXPECT_EQ(Names({.name_part = "bf16/paged/batch"}),
+            (std::vector<std::string>{"decode/kv32768/d128", "decode/kv32768/d128/bf16", "decode/kv32768/d128/bf16/paged",
+                                      "decode/kv32768/d128/bf16/paged/batch"}));
   EXPECT_EQ(Names({.name_part = "decode/kv8192/d128"}), std::vector<std::string>{"decode/kv8192/d128"});
   EXPECT_TRUE(Names({.name_part = "no such case"}).empty());
 }
@@ -64,6 +66,10 @@ TEST(Cases, OptionsSayWhatTheNameMeans) {
   EXPECT_EQ(options("decode/kv8192/d128"), "32 heads, 8 kv heads");
   EXPECT_EQ(options("prefill/T8192/d64/full"), "1 head");
   EXPECT_EQ(options("decode/kv8192/d128/paged"), "32 heads, 8 kv heads, paged cache");
+  EXPECT_EQ(options("decode/kv32768/d128/paged-i8/batch"), "32 heads, 8 kv heads, 8 sequences, paged cache of i8");
+  EXPECT_EQ(options("prefill/T512/kv8192/d128/causal"), "8 heads, 2 kv heads, causal");
+  EXPECT_EQ(options("append/32x1/d128"), "8 kv heads, 32 sequences");
+  EXPECT_EQ(options("append/1x512/d128/paged-i8"), "8 kv heads, paged cache of i8");
   EXPECT_EQ(options("prefill/T2048/d64/full/staged"), "8 heads, staged path");
   EXPECT_EQ(options("prefill/T2048/d64/full/rising/first-pass"), "8 heads, rising scores, entropy, top 8, row_max");
   EXPECT_EQ(options("backward/T2048/d64/causal"), "8 heads, causal, backward");

@@ -1,5 +1,6 @@
 #include "measure/row_check.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace regard::measure {
@@ -29,18 +30,54 @@ double ScoreError(const ScoreTerms& terms) {
   return kUnit * ((root + 8) * (products + std::fabs(terms.start)) + 8 * (std::fabs(terms.masked_score) + std::fabs(terms.lse)));
 }
 
-RowCheck::RowCheck(const Workload::Row& row)
-    : row_(row),
-      keys_(row.k.dim(2)),
-      reference_(ComputeStages(row.q, row.k, row.v, row.params, {.path = Path::kReference, .threads = 1})) {
+RowCheck::RowCheck(const Workload::Row& row, double weight_unit, const internal::IntegerRounding& integers)
+    : keys_(row.k.dim(2)), reference_(ComputeStages(row.q, row.k, row.v, row.params, {.path = Path::kReference, .threads = 1})) {
   const Tensor q = Tensor::CopyOf(row.q, DType::kF64), k = Tensor::CopyOf(row.k, DType::kF64);
   const std::int64_t dim = row.q.dim(3);
+  double largest_q = 0;
+  for (std::int64_t d = 0; d < dim; ++d) largest_q = std::max(largest_q, std::fabs(q.As<double>()[d]));
   score_error_.resize(static_cast<std::size_t>(keys_));
   for (std::int64_t j = 0; j < keys_; ++j) {
     if (Weight(j) == 0) continue;
     ++visible_;
-    score_error_[static_cast<std::size_t>(j)] =
-        ScoreError({q.As<double>(), k.As<double>() + j * dim, dim, MaskedScore(j), Lse()});
+    const double* const key = k.As<double>() + j * dim;
+    double squares = 0;
+    for (std::int64_t d = 0; d < dim; ++d) squares += Square(key[d]);
+    score_error_[static_cast<std::size_t>(j)] = ScoreError({q.As<double>(), key, dim, MaskedScore(j), Lse()}) +
+                                                integers.q * largest_q * std::sqrt(squares / static_cast<double>(dim));
+  }
+  SumValues(row, weight_unit, integers);
+}
+
+void RowCheck::SumValues(const Workload::Row& row, double weight_unit, const internal::IntegerRounding& integers) {
+  const Tensor v = Tensor::CopyOf(row.v, DType::kF64);
+  const std::int64_t dim = row.v.dim(3);
+  squares_.resize(static_cast<std::size_t>(dim));
+  magnitudes_.resize(static_cast<std::size_t>(dim));
+  std::vector<double> context, scales;
+  for (std::int64_t d = 0; d < dim; ++d) context.push_back(std::fabs(Context(d)));
+  for (std::int64_t first = 0; first < keys_; first += integers.keys) {
+    const std::int64_t end = std::min(first + integers.keys, keys_);
+    scales.clear();
+    double largest = 0;  // weight · scale of the sub-block
+    for (std::int64_t j = first; j < end; ++j) {
+      const double* const value = v.As<double>() + j * dim;
+      double largest_value = 0;
+      for (std::int64_t d = 0; d < dim; ++d) largest_value = std::max(largest_value, std::fabs(value[d]));
+      scales.push_back(largest_value / 127);
+      largest = std::max(largest, Weight(j) * scales.back());
+    }
+    for (std::int64_t j = first; j < end; ++j) {
+      const double scale = scales[static_cast<std::size_t>(j - first)], weight = Weight(j);
+      const double error = weight * score_error_[static_cast<std::size_t>(j)];
+      const double of_level = scale > 0 ? integers.weight * largest / scale : 0;
+      for (std::int64_t d = 0; d < dim; ++d) {
+        const double value = std::fabs(v.As<double>()[j * dim + d]);
+        const auto n = static_cast<std::size_t>(d);
+        squares_[n] += Square(error * (value + context[n])) + Square(weight * weight_unit * value) + Square(of_level * value);
+        magnitudes_[n] += weight * value;
+      }
+    }
   }
 }
 
@@ -50,16 +87,9 @@ double RowCheck::LseBound() const {
   return 4 * std::sqrt(squares) + SumError(visible_) + 4 * kUnit * std::fabs(Lse());
 }
 
-double RowCheck::ContextBound(std::int64_t d, DType stored, double weight_unit) const {
-  double squares = 0, magnitude = 0;
-  const double context = std::fabs(Context(d));
-  for (std::int64_t j = 0; j < keys_; ++j) {
-    const double v = std::fabs(row_.v(0, 0, j, d));
-    squares += Square(Weight(j) * score_error_[static_cast<std::size_t>(j)] * (v + context));
-    squares += Square(Weight(j) * weight_unit * v);
-    magnitude += Weight(j) * v;
-  }
-  return 4 * std::sqrt(squares) + SumError(visible_) * magnitude + StorageUnit(stored) * context;
+double RowCheck::ContextBound(std::int64_t d, DType stored) const {
+  const auto n = static_cast<std::size_t>(d);
+  return 4 * std::sqrt(squares_[n]) + SumError(visible_) * magnitudes_[n] + StorageUnit(stored) * std::fabs(Context(d));
 }
 
 double RowCheck::Entropy() const {

@@ -46,15 +46,15 @@ void Verification::Expect(double value, double reference, double bound, const st
   }
 }
 
-Verification VerifyRows(const Workload& workload, const TensorView& context, const TensorView& lse, double weight_unit) {
+Verification VerifyRows(const Workload& workload, const TensorView& context, const TensorView& lse, double weight_unit,
+                        const internal::IntegerRounding& integers) {
   Verification result;
-  for (const RowIndex& index : SampleRows(workload.bench_case().heads, workload.bench_case().q_len)) {
+  for (const RowIndex& index : SampleRows(workload.bench_case().heads, workload.queries())) {
     const Workload::Row row = workload.RowCall(index.head, index.query);
-    const RowCheck expected(row);
+    const RowCheck expected(row, weight_unit, integers);
     const std::string place = fmt::format("head {}, query {}", index.head, index.query);
     for (std::int64_t d = 0; d < workload.bench_case().dim; ++d) {
-      result.Expect(context(0, index.head, index.query, d), expected.Context(d),
-                    expected.ContextBound(d, context.dtype(), weight_unit),
+      result.Expect(context(0, index.head, index.query, d), expected.Context(d), expected.ContextBound(d, context.dtype()),
                     [&] { return fmt::format("context at {}, dim {}", place, d); });
     }
     if (lse) {

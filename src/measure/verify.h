@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/integer_rounding.h"
 #include "measure/workload.h"
 #include "regard/tensor.h"
 
@@ -32,7 +33,8 @@ struct Verification {
 };
 
 /// Compares the rows of context [1, heads, q_len, dim] and, when given, of lse [1, heads, q_len] with what the reference path says about
-/// the workload's own row, within the bounds of row_check.h; weight_unit as there.
-Verification VerifyRows(const Workload& workload, const TensorView& context, const TensorView& lse, double weight_unit = 0);
+/// the workload's own row, within the bounds of row_check.h; weight_unit and integers as there.
+Verification VerifyRows(const Workload& workload, const TensorView& context, const TensorView& lse, double weight_unit = 0,
+                        const internal::IntegerRounding& integers = {});
 
 }  // namespace regard::measure

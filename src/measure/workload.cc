@@ -6,6 +6,7 @@
 #include <limits>
 #include <span>
 
+#include "core/copy.h"
 #include "core/split_mix64.h"
 
 namespace regard::measure {
@@ -25,27 +26,35 @@ void Fill(std::span<float> values, std::uint64_t seed) {
   for (float& value : values) value = NearlyNormal(random);
 }
 
+// Lengths of packed sequences as parts of all tokens: unequal, and none a multiple of a tile.
+constexpr double kSegmentEnds[] = {0.346, 0.472, 0.503, 0.754, 1};
+
+// Ends of sequences in a cache: each is longer than the one before, of eight the last 15 times as long as the first.
+std::vector<std::int64_t> EndsOfSequences(std::int64_t tokens, std::int64_t count) {
+  std::vector<std::int64_t> ends;
+  for (std::int64_t n = 1; n < count; ++n) ends.push_back(tokens * n * n / (count * count) + n);
+  ends.push_back(tokens);
+  return ends;
+}
+
+}  // namespace
+
 Tensor NormalTensor(const Dims& shape, DType dtype, std::uint64_t seed) {
   Tensor tensor = Tensor::Uninitialized(DType::kF32, shape);
   Fill({tensor.MutableAs<float>(), static_cast<std::size_t>(tensor.num_elements())}, seed);
   return dtype == DType::kF32 ? std::move(tensor) : Tensor::CopyOf(tensor, dtype);
 }
 
-// Lengths of packed sequences as parts of all tokens: unequal, and none a multiple of a tile.
-constexpr double kSegmentEnds[] = {0.346, 0.472, 0.503, 0.754, 1};
-
-}  // namespace
-
 Workload::Workload(const BenchCase& bench_case) : case_(bench_case) {
   const bool token_major = case_.feature == Feature::kTokenMajor;
-  const auto shape_of = [token_major, this](std::int64_t heads, std::int64_t tokens) {
-    return token_major ? Dims{1, tokens, heads, case_.dim} : Dims{1, heads, tokens, case_.dim};
+  const auto shape_of = [token_major, this](std::int64_t batch, std::int64_t heads, std::int64_t tokens) {
+    return token_major ? Dims{batch, tokens, heads, case_.dim} : Dims{batch, heads, tokens, case_.dim};
   };
-  q_ = NormalTensor(shape_of(case_.heads, case_.q_len), case_.dtype, 1);
-  k_ = NormalTensor(shape_of(case_.kv_heads, case_.kv_len), case_.dtype, 2);
-  v_ = NormalTensor(shape_of(case_.kv_heads, case_.kv_len), case_.dtype, 3);
-  context_ = Tensor(case_.dtype, shape_of(case_.heads, case_.q_len));
-  lse_ = Tensor(DType::kF32, {1, case_.heads, case_.q_len});
+  q_ = NormalTensor(shape_of(case_.sequences, case_.heads, case_.q_len), case_.dtype, 1);
+  k_ = NormalTensor(shape_of(1, case_.kv_heads, case_.kv_len), case_.dtype, 2);
+  v_ = NormalTensor(shape_of(1, case_.kv_heads, case_.kv_len), case_.dtype, 3);
+  context_ = Tensor(case_.dtype, shape_of(case_.sequences, case_.heads, case_.q_len));
+  lse_ = Tensor(DType::kF32, {case_.sequences, case_.heads, case_.q_len});
   q_view_ = token_major ? q_.view().Transpose(1, 2) : q_.view();
   k_view_ = token_major ? k_.view().Transpose(1, 2) : k_.view();
   v_view_ = token_major ? v_.view().Transpose(1, 2) : v_.view();
@@ -53,9 +62,10 @@ Workload::Workload(const BenchCase& bench_case) : case_(bench_case) {
   context_view_ = MutableTensorView(context_.mutable_view().mutable_data(), case_.dtype, context.shape(), context.strides());
   if (case_.backward) d_context_ = NormalTensor(context.shape(), case_.dtype, 7);
   params_.causal = case_.causal;
-  segment_ends_ = {case_.kv_len};
+  if (case_.causal && case_.q_len != case_.kv_len) params_.q_offset = Position(0);
+  segment_ends_ = EndsOfSequences(case_.kv_len, case_.sequences);
   MakeFeature();
-  for (std::int64_t i = 0; i < case_.q_len; ++i) {
+  for (std::int64_t i = 0; i < queries(); ++i) {
     const KeyRange keys = VisibleKeys(i);
     visible_pairs_ += keys.end - keys.begin;
   }
@@ -143,29 +153,43 @@ void Workload::MakeRising() {
 void Workload::MakeCache() {
   const DType type = case_.feature == Feature::kPagedI8 ? DType::kI8 : case_.dtype;
   cache_.emplace(KvCacheOptions{.kv_heads = case_.kv_heads, .head_dim = case_.dim, .k_dtype = type, .v_dtype = type});
-  sequence_ = cache_->NewSequence();
-  cache_->Append(sequence_, k_view_, v_view_);
+  std::int64_t begin = 0;
+  for (const std::int64_t end : segment_ends_) {
+    sequences_.push_back(cache_->NewSequence());
+    cache_->Append(sequences_.back(), k_view_.Slice(2, begin, end), v_view_.Slice(2, begin, end));
+    begin = end;
+  }
   if (type == case_.dtype) return;
-  k_view_ = k_ = cache_->Keys(sequence_);
-  v_view_ = v_ = cache_->Values(sequence_);
+  const auto read_back = [this](Tensor& tensor, TensorView& view, Tensor (KvCache::*stored)(SequenceId) const) {
+    std::int64_t from = 0;
+    for (std::size_t n = 0; n < sequences_.size(); ++n) {
+      const TensorView part = tensor.view().Slice(2, from, segment_ends_[n]);
+      internal::CopyElements((*cache_.*stored)(sequences_[n]),
+                             MutableTensorView(const_cast<void*>(part.data()), part.dtype(), part.shape(), part.strides()));
+      from = segment_ends_[n];
+    }
+    view = tensor;
+  };
+  read_back(k_, k_view_, &KvCache::Keys);
+  read_back(v_, v_view_, &KvCache::Values);
 }
 
 PlanShape Workload::shape() const {
-  if (cache_) return PlanShape::Of(q_view_, *cache_, {&sequence_, 1});
+  if (cache_) return PlanShape::Of(q_view_, *cache_, sequences_);
   return PlanShape::Of(q_view_, k_view_, v_view_);
 }
 
-std::int64_t Workload::SegmentEnd(std::int64_t token) const { return *std::ranges::upper_bound(segment_ends_, token); }
-
-std::int64_t Workload::SegmentBegin(std::int64_t token) const {
-  const auto end = std::ranges::upper_bound(segment_ends_, token);
-  return end == segment_ends_.begin() ? 0 : end[-1];
+KeyRange Workload::OwnKeys(std::int64_t query) const {
+  const std::int64_t sequence =
+      case_.sequences > 1 ? query : std::ranges::upper_bound(segment_ends_, Position(query)) - segment_ends_.begin();
+  const auto end = segment_ends_.begin() + sequence;
+  return {sequence == 0 ? 0 : end[-1], *end};
 }
 
 KeyRange Workload::VisibleKeys(std::int64_t query) const {
-  KeyRange keys{SegmentBegin(query), SegmentEnd(query)};
-  if (case_.causal) keys.end = std::min(keys.end, query + 1);
-  if (params_.window_left) keys.begin = std::max(keys.begin, query - *params_.window_left);
+  KeyRange keys = OwnKeys(query);
+  if (case_.causal) keys.end = std::min(keys.end, Position(query) + 1);
+  if (params_.window_left) keys.begin = std::max(keys.begin, Position(query) - *params_.window_left);
   return keys;
 }
 
@@ -177,17 +201,18 @@ double Workload::flops() const {
 double Workload::bytes() const {
   const auto item = static_cast<std::int64_t>(ItemSize(case_.dtype)), row = case_.dim * item;
   const std::int64_t kv_row = case_.feature == Feature::kPagedI8 ? case_.dim + static_cast<std::int64_t>(sizeof(float)) : row;
-  return static_cast<double>(2 * case_.kv_heads * case_.kv_len * kv_row + 2 * case_.heads * case_.q_len * row);
+  return static_cast<double>(2 * case_.kv_heads * case_.kv_len * kv_row + 2 * case_.heads * queries() * row);
 }
 
 Workload::Row Workload::RowCall(std::int64_t head, std::int64_t query) const {
   const std::int64_t kv_head = head / (case_.heads / case_.kv_heads);
-  const std::int64_t begin = SegmentBegin(query), end = SegmentEnd(query);
+  const auto [begin, end] = OwnKeys(query);
   const auto pick = [](const TensorView& x, std::int64_t h, std::int64_t from, std::int64_t to) {
     return x.Slice(1, h, h + 1).Slice(2, from, to);
   };
-  Row row{pick(q_view_, head, query, query + 1), pick(k_view_, kv_head, begin, end), pick(v_view_, kv_head, begin, end), params_};
-  row.params.q_offset = query - begin;
+  Row row{pick(AsRows(q_view_), head, query, query + 1), pick(k_view_, kv_head, begin, end), pick(v_view_, kv_head, begin, end),
+          params_};
+  row.params.q_offset = Position(query) - begin;
   row.params.q_segments = row.params.kv_segments = {};
   if (params_.mask) row.params.mask = params_.mask.Slice(2, query, query + 1).Slice(3, begin, end);
   if (params_.bias) row.params.bias = params_.bias.Slice(2, query, query + 1).Slice(3, begin, end);

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "attention/fused.h"
 #include "measure/small_case.h"
 #include "measure/verify.h"
 
@@ -75,6 +76,50 @@ TEST(Workload, CachedCasesReadACache) {
     EXPECT_EQ(work.bytes(),
               feature == Feature::kPaged ? 4.0 * 8 * (2 * 2 * 331 + 2 * 4 * 331) : 12.0 * 2 * 2 * 331 + 32 * 2 * 4 * 331);
     EXPECT_EQ(work.visible_pairs(), 331 * 332 / 2);
+  }
+}
+
+// Sequences of unequal lengths, one query each, and what each sees are those of the call.
+TEST(Workload, SequencesOfOneCacheSeeTheirOwnKeys) {
+  for (const Feature feature : {Feature::kPaged, Feature::kPagedI8}) {
+    BenchCase batch = Small(feature, false);
+    batch.q_len = 1;
+    batch.sequences = 5;
+    Workload work(batch);
+    ASSERT_EQ(work.inputs().sequences.size(), 5u);
+    EXPECT_EQ(work.queries(), 5);
+    std::int64_t end = 0;
+    for (std::int64_t n = 0; n < 5; ++n) {
+      const KeyRange keys = work.VisibleKeys(n);
+      EXPECT_EQ(keys.begin, end);
+      EXPECT_EQ(keys.end - keys.begin, work.inputs().cache->Length(work.inputs().sequences[static_cast<std::size_t>(n)]));
+      end = keys.end;
+    }
+    EXPECT_EQ(end, 331);
+    EXPECT_EQ(work.visible_pairs(), 331);
+    const Plan plan(work.shape(), work.params());
+    Workspace workspace = plan.MakeWorkspace();
+    plan.Run(work.inputs(), work.outputs(), workspace).ThrowIfFailed();
+    const Verification verification =
+        VerifyRows(work, work.context(), work.lse(), 0, internal::IntegerRoundingOf(work.shape(), ""));
+    EXPECT_TRUE(verification.passed()) << verification.fault;
+    EXPECT_EQ(verification.rows, 5);
+    EXPECT_GT(verification.worst, 0.01);
+  }
+}
+
+// The last queries of a text are its last rows.
+TEST(Workload, AChunkIsTheEndOfItsText) {
+  BenchCase chunk = Small(Feature::kNone, true);
+  chunk.q_len = 30;
+  const Workload work(chunk);
+  EXPECT_EQ(work.visible_pairs(), 331 * 332 / 2 - 301 * 302 / 2);
+  EXPECT_EQ(work.VisibleKeys(0).end, 302);
+  const Stages stages = Reference(work);
+  for (const std::int64_t query : {0, 17, 29}) {
+    const Workload::Row row = work.RowCall(1, query);
+    EXPECT_EQ(ComputeStages(row.q, row.k, row.v, row.params, {.path = Path::kReference, .threads = 1}).lse(0, 0, 0),
+              stages.lse(0, 1, query));
   }
 }
 

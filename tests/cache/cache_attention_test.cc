@@ -126,8 +126,8 @@ TEST_P(CachedAttention, EqualsTheCallOnTensorsOfTheStoredValues) {
         ExpectSameBits(results[b], reference);
         ++compared[forgot ? "forgot" : "whole"];
       } else {
-        // i8 that is multiplied as integers has a bound of its own, which fused_decode_f32_test holds.
-        if (path.isa != "AVX3_BF16" || !i8) ledger.Compare(path, own, results[b], reference, ErrorBounds(own, reference, path));
+        ledger.Compare(path, own, results[b], reference,
+                       ErrorBounds(own, reference, path, IntegerRoundingOf(modelled.cache, call, path.isa)));
         if (path.path == Path::kFused && !i8 && !forgot) {
           ExpectSameBits(results[b], RunPath(path, own));
           ++compared["bits"];

@@ -21,9 +21,7 @@ constexpr double kUnit = 0x1p-24;
 
 std::vector<PathCase> FusedPaths() {
   std::vector<PathCase> paths = OptimizedPaths();
-  std::erase_if(paths, [](const PathCase& path) {
-    return path.path != Path::kFused || path.isa == "AVX3_BF16";
-  });  // whose weights are rounded
+  std::erase_if(paths, [](const PathCase& path) { return path.path != Path::kFused; });
   return paths;
 }
 
@@ -79,9 +77,10 @@ void ExpectSameBits(const Summary& batched, std::int64_t b, const Summary& own) 
 }
 
 // What depends on position, against the definition's weights: masses, shares, and moments of the distance.
-void CompareByPosition(const PathCase& path, const Summary& s, const CachedCall& call, std::size_t b, const TestProblem& own) {
+void CompareByPosition(const PathCase& path, const Summary& s, const KvCache& cache, const CachedCall& call, std::size_t b,
+                       const TestProblem& own) {
   const RunResult reference = RunPath(ReferencePath(), own);
-  const Bounds bounds = ErrorBounds(own, reference, path);
+  const Bounds bounds = ErrorBounds(own, reference, path, IntegerRoundingOf(cache, call, path.isa));
   const auto batch = static_cast<std::int64_t>(b);
   const auto bound = [&](std::int64_t row, std::int64_t j) {  // a weight by its rounded lse
     const double lse = reference.lse.at(row, 0), shared = bounds.lse.at(row, 0) + 3 * kUnit * std::fabs(lse);
@@ -162,7 +161,7 @@ TEST_P(CachedWeights, EqualTheCallOnTensorsOfTheStoredValues) {
         EXPECT_EQ(s.head_kind[b * static_cast<std::size_t>(call.heads)], alone.head_kind[0]);
         ++same;
       }
-      CompareByPosition(GetParam(), s, call, b, own);
+      CompareByPosition(GetParam(), s, modelled.cache, call, b, own);
       ++compared;
       empty_rows += RunPath(ReferencePath(), own).empty_rows;
       if (HasFailure()) return;
@@ -188,7 +187,7 @@ TEST_P(CachedWeights, RowsAndTilesAreTheDefinitions) {
     for (std::size_t b = 0; b < call.ids.size(); ++b) {
       const TestProblem own = ProblemOf(modelled.cache, call, b);
       const RunResult reference = RunPath(ReferencePath(), own);
-      const Bounds bounds = ErrorBounds(own, reference, GetParam());
+      const Bounds bounds = ErrorBounds(own, reference, GetParam(), IntegerRoundingOf(modelled.cache, call, GetParam().isa));
       for (std::int64_t h = 0; h < call.heads; ++h) {
         const Tensor rows = WeightRows(call.q, modelled.cache, call.ids, r.lse, call.params,
                                        {.batch = static_cast<std::int64_t>(b), .head = h, .key_end = own.kv_len});

@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "attention/fused.h"
 #include "core/kv_cache.h"
 
 namespace regard::test {
@@ -172,6 +173,10 @@ TestProblem ProblemOf(const KvCache& cache, const CachedCall& call, std::size_t 
   if (call.bias) p.params.bias = own(call.bias);
   if (s.forgot()) SpellOutPositions(call, b, &p);
   return p;
+}
+
+internal::IntegerRounding IntegerRoundingOf(const KvCache& cache, const CachedCall& call, const std::string& isa) {
+  return internal::IntegerRoundingOf(PlanShape::Of(call.q, cache, call.ids), isa);
 }
 
 }  // namespace regard::test

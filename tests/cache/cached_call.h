@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/integer_rounding.h"
 #include "tests/cache/cache_model.h"
 #include "tests/support/random_problem.h"
 
@@ -36,5 +37,8 @@ CachedCall RandomCall(Random& random, const ModelledCache& modelled);
 /// Sequence b as a call of its own on tensors of the stored values: i8 as f64, which holds element · scale exactly. Where tokens were forgotten,
 /// a mask and a bias say the rules of position.
 TestProblem ProblemOf(const KvCache& cache, const CachedCall& call, std::size_t b);
+
+/// How the path rounds the call's queries and weights to integers, where it does.
+internal::IntegerRounding IntegerRoundingOf(const KvCache& cache, const CachedCall& call, const std::string& isa);
 
 }  // namespace regard::test

@@ -30,11 +30,13 @@ constexpr Arithmetic kFused = {0x1p-24, 0x1p-126, 3, 11, 7, 3, 6, 5, 8 * std::nu
 class BoundsMaker {
  public:
   /// weight_rounding: of weights for their products with v; such products take what is below the smallest normal number as 0.
-  BoundsMaker(const TestProblem& problem, const RunResult& reference, const Arithmetic& arithmetic, double weight_rounding)
+  BoundsMaker(const TestProblem& problem, const RunResult& reference, const Arithmetic& arithmetic, double weight_rounding,
+              const internal::IntegerRounding& integers)
       : p_(problem),
         r_(reference),
         a_(arithmetic),
         weight_rounding_(weight_rounding),
+        integers_(integers),
         lost_(weight_rounding > 0 ? arithmetic.smallest : arithmetic.unit * arithmetic.smallest),
         q_(Tensor::CopyOf(p_.q, DType::kF64)),
         k_(Tensor::CopyOf(p_.k, DType::kF64)),
@@ -50,6 +52,7 @@ class BoundsMaker {
       FindLargest(row);
       for (std::int64_t j = 0; j < p_.kv_len; ++j) BoundScore(row, b, h, i, j);
       BoundSoftmax(row);
+      BoundIntegers(row, b, h);
       for (std::int64_t d = 0; d < p_.v_dim; ++d) BoundContext(row, b, h, d);
     }
     return bounds_;
@@ -73,10 +76,12 @@ class BoundsMaker {
   void BoundScore(std::int64_t row, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) {
     const double* const query = q_.As<double>() + row * p_.head_dim;
     const double* const key = k_.As<double>() + KvRow(b, h, j) * p_.head_dim;
-    double products = 0, factors = 0;
+    double products = 0, factors = 0, largest_q = 0, keys = 0;
     for (std::int64_t d = 0; d < p_.head_dim; ++d) {
       products += std::fabs(query[d] * key[d]);
       factors += std::fabs(query[d]) + std::fabs(key[d]);
+      largest_q = std::max(largest_q, std::fabs(query[d]));
+      keys += std::fabs(key[d]);
     }
     const double scale = std::fabs(p_.params.scale.value_or(static_cast<float>(1 / std::sqrt(static_cast<double>(p_.head_dim)))));
     const double roundings = a_.score_roundings + ConversionRoundings(p_.q.dtype(), a_) + ConversionRoundings(p_.k.dtype(), a_);
@@ -85,7 +90,8 @@ class BoundsMaker {
     // factor.
     const double start = a_.reference_lag > 0 && std::isfinite(largest_) ? std::fabs(largest_) + a_.reference_lag : 0;
     const double score = Growth(head_dim + roundings) * a_.unit * (scale * products + start) +
-                         (head_dim + 2) * lost_ * (1 + scale) + (weight_rounding_ > 0 ? scale * factors * a_.smallest : 0);
+                         scale * integers_.q * largest_q * keys + (head_dim + 2) * lost_ * (1 + scale) +
+                         (weight_rounding_ > 0 ? scale * factors * a_.smallest : 0);
     bounds_.scores.at(row, j) = score;
 
     const double capped = std::fabs(r_.capped.at(row, j)), cap = p_.params.soft_cap;
@@ -148,12 +154,20 @@ class BoundsMaker {
                              a_.lse_roundings * a_.unit * (std::fabs(top) + a_.reference_lag + std::fabs(lse - top));
   }
 
+  void BoundIntegers(std::int64_t row, std::int64_t b, std::int64_t h) {
+    scaled_weights_ = internal::ScaledWeights(integers_, p_.v_dim);
+    for (std::int64_t j = 0; j < p_.kv_len; ++j) {
+      const double* const v = v_.As<double>() + KvRow(b, h, j) * p_.v_dim;
+      if (r_.weights.at(row, j) > 0) scaled_weights_.Add(j, r_.weights.at(row, j), [v](std::int64_t d) { return v[d]; });
+    }
+  }
+
   void BoundContext(std::int64_t row, std::int64_t b, std::int64_t h, std::int64_t d) {
     if (!std::isfinite(r_.lse.at(row, 0)) || p_.kv_len == 0) return;
     const double roundings = Growth(static_cast<double>(p_.kv_len)) + 2 + ConversionRoundings(p_.v.dtype(), a_);
     // Products, and values that were converted, may be too small to keep their digits.
     double bound = static_cast<double>(p_.kv_len) * lost_ * (1 + ConversionRoundings(p_.v.dtype(), a_)) +
-                   (weight_rounding_ > 0 ? a_.smallest : 0);
+                   (weight_rounding_ > 0 ? a_.smallest : 0) + scaled_weights_.Error(d);
     for (std::int64_t j = 0; j < p_.kv_len; ++j) {
       if (!std::isfinite(r_.masked_scores.at(row, j))) continue;
       const double v = std::fabs(v_.As<double>()[KvRow(b, h, j) * p_.v_dim + d]);
@@ -168,10 +182,13 @@ class BoundsMaker {
   const TestProblem& p_;
   const RunResult& r_;
   const Arithmetic& a_;
-  const double weight_rounding_, lost_;
-  const Tensor q_, k_, v_;            // dense
-  double largest_ = -kInfinity;       // of the row at hand: its largest masked score
-  std::vector<double> weight_error_;  // likewise: relative errors
+  const double weight_rounding_;
+  const internal::IntegerRounding integers_;
+  const double lost_;
+  const Tensor q_, k_, v_;                         // dense
+  double largest_ = -kInfinity;                    // of the row at hand: its largest masked score
+  std::vector<double> weight_error_;               // likewise: relative errors
+  internal::ScaledWeights scaled_weights_{{}, 0};  // likewise
   Bounds bounds_;
 };
 
@@ -219,10 +236,12 @@ double StoredHalfUnit(DType dtype, double value) {
   return std::ldexp(1.0, exponent - format.digits);
 }
 
-Bounds ErrorBounds(const TestProblem& problem, const RunResult& reference, const PathCase& path) {
+Bounds ErrorBounds(const TestProblem& problem, const RunResult& reference, const PathCase& path,
+                   const internal::IntegerRounding& integers) {
   const bool fused = path.path == Path::kFused;
   const double weight_rounding = fused ? internal::WeightRounding(PlanShape::Of(problem.q, problem.k, problem.v), path.isa) : 0;
-  return BoundsMaker(problem, reference, ArithmeticOf(path.path), weight_rounding).Make();
+  return BoundsMaker(problem, reference, ArithmeticOf(path.path), weight_rounding, fused ? integers : internal::IntegerRounding())
+      .Make();
 }
 
 void ErrorLedger::Compare(const PathCase& path, const TestProblem& problem, const RunResult& result, const RunResult& reference,

@@ -24,6 +24,7 @@
 #include <map>
 #include <string>
 
+#include "kernels/integer_rounding.h"
 #include "tests/support/paths.h"
 #include "tests/support/random_problem.h"
 
@@ -55,7 +56,10 @@ double StoredHalfUnit(DType dtype, double value);
 struct Bounds {
   Grid scores, capped, masked_scores, weights, context, lse;
 };
-Bounds ErrorBounds(const TestProblem& problem, const RunResult& reference, const PathCase& path);
+/// integers: what the path takes q and weights as, where keys and values are int8 in a cache (i8 of the problem is stated as f64): scores err by
+/// scale·rounding·max|q|·Σ|k| more, context by ScaledWeights::Error.
+Bounds ErrorBounds(const TestProblem& problem, const RunResult& reference, const PathCase& path,
+                   const internal::IntegerRounding& integers = {});
 
 class ErrorLedger {
  public:
