@@ -150,7 +150,7 @@ class BackwardTest : public PerTarget {
 INSTANTIATE_TEST_SUITE_P(Targets, BackwardTest, testing::ValuesIn(CompiledTargetNames()), CaseName);
 
 TEST_P(BackwardTest, EveryDim) {
-  for (const std::int64_t dim : {1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 64, 80, 128, 200, 576}) {
+  for (const std::int64_t dim : kDims) {
     SCOPED_TRACE(dim);
     Check({.rows = 19, .kv_len = 37, .head_dim = dim, .v_dim = 7}, 1);
     Check({.rows = 19, .kv_len = 37, .head_dim = 7, .v_dim = dim}, 2);
@@ -171,20 +171,9 @@ TEST_P(BackwardTest, EveryLengthAroundTilesAndBlocks) {
 }
 
 TEST_P(BackwardTest, EveryCombinationOfOptions) {
-  for (unsigned bits = 0; bits < 64; ++bits) {
+  for (unsigned bits = 0; bits < kOptionCombinations; ++bits) {
     SCOPED_TRACE(bits);
-    Check({.rows = 70,
-           .kv_len = 203,
-           .head_dim = 12,
-           .v_dim = 9,
-           .ragged = (bits & 1) != 0,
-           .mask = (bits & 2) != 0,
-           .bias = (bits & 4) != 0,
-           .alibi = (bits & 8) != 0,
-           .sink = (bits & 16) != 0,
-           .soft_cap = (bits & 32) != 0 ? 1.5f : 0.0f,
-           .q_size = 3},
-          bits);
+    Check(WithOptions({.rows = 70, .kv_len = 203, .head_dim = 12, .v_dim = 9}, bits), bits);
   }
 }
 

@@ -80,7 +80,7 @@ void DecodeTest::Check(const CaseSpec& spec, unsigned seed, std::int64_t split) 
 }
 
 TEST_P(DecodeTest, EveryDim) {
-  for (const std::int64_t dim : {1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 64, 80, 128, 131, 576}) {
+  for (const std::int64_t dim : kDims) {
     SCOPED_TRACE(dim);
     Check({.rows = 5, .kv_len = 37, .head_dim = dim, .v_dim = 7}, 1);
     Check({.rows = 5, .kv_len = 37, .head_dim = 7, .v_dim = dim}, 2);
@@ -102,24 +102,10 @@ TEST_P(DecodeTest, EveryLengthAndSplit) {
 }
 
 TEST_P(DecodeTest, EveryCombinationOfOptions) {
-  for (unsigned bits = 0; bits < 64; ++bits) {
-    const CaseSpec spec = {.rows = 7,
-                           .kv_len = 203,
-                           .head_dim = 12,
-                           .v_dim = 9,
-                           .ragged = (bits & 1) != 0,
-                           .mask = (bits & 2) != 0,
-                           .bias = (bits & 4) != 0,
-                           .alibi = (bits & 8) != 0,
-                           .sink = (bits & 16) != 0,
-                           .soft_cap = (bits & 32) != 0 ? 1.5f : 0.0f,
-                           .q_size = 3};
+  for (unsigned bits = 0; bits < kOptionCombinations; ++bits) {
     SCOPED_TRACE(bits);
-    Check(spec, bits, 64);
-    CaseSpec whole = spec;  // vectors, of any type
-    whole.head_dim = 64;
-    whole.v_dim = 32;
-    Check(whole, bits, 64);
+    Check(WithOptions({.rows = 7, .kv_len = 203, .head_dim = 12, .v_dim = 9}, bits), bits, 64);
+    Check(WithOptions({.rows = 7, .kv_len = 203, .head_dim = 64, .v_dim = 32}, bits), bits, 64);  // whole vectors, of any type
   }
 }
 

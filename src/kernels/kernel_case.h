@@ -46,6 +46,22 @@ struct CaseSpec {
   IntegerRounding integers = {};  // of kernels that take int8 as integers
 };
 
+/// Around the lanes of every target, and far beyond them.
+inline constexpr std::int64_t kDims[] = {1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 64, 80, 128, 131, 576};
+
+/// The case with one of the 64 combinations of options, and with scores that differ much.
+inline constexpr unsigned kOptionCombinations = 64;
+inline CaseSpec WithOptions(CaseSpec spec, unsigned bits) {
+  spec.ragged = (bits & 1) != 0;
+  spec.mask = (bits & 2) != 0;
+  spec.bias = (bits & 4) != 0;
+  spec.alibi = (bits & 8) != 0;
+  spec.sink = (bits & 16) != 0;
+  spec.soft_cap = (bits & 32) != 0 ? 1.5f : 0.0f;
+  spec.q_size = 3;
+  return spec;
+}
+
 /// Rows in storage of any type, pages in no order among garbage.
 class RowStorage {
  public:

@@ -12,6 +12,7 @@
 #include "regard/summary.h"
 #include "tests/cache/cached_call.h"
 #include "tests/support/paths.h"
+#include "tests/support/summary_members.h"
 #include "tests/support/tolerance.h"
 
 namespace regard::test {
@@ -53,27 +54,9 @@ bool SameRow(const Tensor& batched, std::int64_t b, const Tensor& own, bool has_
 }
 
 void ExpectSameBits(const Summary& batched, std::int64_t b, const Summary& own) {
-  const std::pair<const char*, Tensor Summary::*> rows[] = {{"context", &Summary::context},
-                                                            {"lse", &Summary::lse},
-                                                            {"row_max", &Summary::row_max},
-                                                            {"row_argmax", &Summary::row_argmax},
-                                                            {"entropy", &Summary::entropy},
-                                                            {"topk_index", &Summary::topk_index},
-                                                            {"topk_weight", &Summary::topk_weight},
-                                                            {"topk_tail", &Summary::topk_tail},
-                                                            {"distance_mean", &Summary::distance_mean},
-                                                            {"distance_std", &Summary::distance_std},
-                                                            {"first_key_share", &Summary::first_key_share},
-                                                            {"window_share", &Summary::window_share},
-                                                            {"pooled", &Summary::pooled},
-                                                            {"pooled_max", &Summary::pooled_max},
-                                                            {"head_score", &Summary::head_score}};
-  for (const auto& [name, member] : rows) EXPECT_TRUE(SameRow(batched.*member, b, own.*member, false)) << name;
-  const std::pair<const char*, Tensor Summary::*> keys[] = {{"key_mass", &Summary::key_mass},
-                                                            {"key_mass_mean", &Summary::key_mass_mean},
-                                                            {"key_topk_index", &Summary::key_topk_index},
-                                                            {"key_topk_weight", &Summary::key_topk_weight}};
-  for (const auto& [name, member] : keys) EXPECT_TRUE(SameRow(batched.*member, b, own.*member, true)) << name;
+  for (const SummaryMember& member : kSummaryMembers) {
+    EXPECT_TRUE(SameRow(batched.*member.tensor, b, own.*member.tensor, member.has_keys)) << member.name;
+  }
 }
 
 // What depends on position, against the definition's weights: masses, shares, and moments of the distance.

@@ -2,10 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <utility>
 
 #include "regard/summary.h"
 #include "tests/summary/comparison.h"
+#include "tests/support/summary_members.h"
 
 namespace regard::test {
 namespace {
@@ -16,32 +16,11 @@ bool SameBits(const Tensor& a, const Tensor& b) {
          std::memcmp(a.view().data(), b.view().data(), static_cast<std::size_t>(a.num_elements()) * ItemSize(a.dtype())) == 0;
 }
 
-// Names and tensors of what both summaries have.
+// Of what both summaries have.
 void ExpectSameBits(const Summary& a, const Summary& b) {
-  const std::pair<const char*, Tensor Summary::*> members[] = {
-      {"context", &Summary::context},
-      {"lse", &Summary::lse},
-      {"row_max", &Summary::row_max},
-      {"row_argmax", &Summary::row_argmax},
-      {"entropy", &Summary::entropy},
-      {"topk_index", &Summary::topk_index},
-      {"topk_weight", &Summary::topk_weight},
-      {"topk_tail", &Summary::topk_tail},
-      {"distance_mean", &Summary::distance_mean},
-      {"distance_std", &Summary::distance_std},
-      {"first_key_share", &Summary::first_key_share},
-      {"window_share", &Summary::window_share},
-      {"key_mass", &Summary::key_mass},
-      {"key_mass_mean", &Summary::key_mass_mean},
-      {"key_topk_index", &Summary::key_topk_index},
-      {"key_topk_weight", &Summary::key_topk_weight},
-      {"pooled", &Summary::pooled},
-      {"pooled_max", &Summary::pooled_max},
-      {"head_score", &Summary::head_score},
-  };
-  for (const auto& [name, member] : members) {
-    if (a.*member && b.*member) {
-      EXPECT_TRUE(SameBits(a.*member, b.*member)) << name;
+  for (const SummaryMember& member : kSummaryMembers) {
+    if (a.*member.tensor && b.*member.tensor) {
+      EXPECT_TRUE(SameBits(a.*member.tensor, b.*member.tensor)) << member.name;
     }
   }
 }
@@ -86,24 +65,16 @@ TEST_P(SummaryBits, OfChosenHeads) {
     options.heads = {random.Int(0, p.heads - 1), random.Int(0, p.heads - 1)};
     options.batch = {random.Int(0, p.batch - 1)};
     const Summary chosen = Summarize(p.q, p.k, p.v, p.params, options, {.isa = GetParam().isa, .threads = 2});
-    const auto expect_same = [&](const char* name, const Tensor& few, const Tensor& many) {
-      if (!many) return;
+    for (const SummaryMember& member : kSummaryMembers) {
+      const Tensor &few = chosen.*member.tensor, &many = all.*member.tensor;
+      if (!many) continue;
       for (int n = 0; n < 2; ++n) {
         const Tensor a = Tensor::CopyOf(few.view().Select(0, 0).Select(0, n));
         const Tensor b =
             Tensor::CopyOf(many.view().Select(0, options.batch[0]).Select(0, options.heads[static_cast<std::size_t>(n)]));
-        EXPECT_TRUE(SameBits(a, b)) << name;
+        EXPECT_TRUE(SameBits(a, b)) << member.name;
       }
-    };
-    expect_same("context", chosen.context, all.context);
-    expect_same("lse", chosen.lse, all.lse);
-    expect_same("entropy", chosen.entropy, all.entropy);
-    expect_same("topk_index", chosen.topk_index, all.topk_index);
-    expect_same("topk_weight", chosen.topk_weight, all.topk_weight);
-    expect_same("key_mass", chosen.key_mass, all.key_mass);
-    expect_same("pooled", chosen.pooled, all.pooled);
-    expect_same("first_key_share", chosen.first_key_share, all.first_key_share);
-    expect_same("distance_std", chosen.distance_std, all.distance_std);
+    }
     if (HasFailure()) return;
   }
 }
