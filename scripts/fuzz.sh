@@ -22,7 +22,7 @@ for target in "${targets[@]}"; do
   seeds=()
   for folder in fuzz/corpus/"$target" fuzz/regressions/"$target"; do [ ! -d "$folder" ] || seeds+=("$folder"); done
   case $target in npy | npz | safetensors) seeds+=(testdata/io) ;; esac
-  options=(-max_total_time="$seconds" -timeout=60 -malloc_limit_mb=512 -rss_limit_mb=3000 -print_final_stats=1)
+  options=(-max_total_time="$seconds" -timeout=60 -report_slow_units=60 -malloc_limit_mb=512 -rss_limit_mb=3000 -print_final_stats=1)
   options+=(-artifact_prefix="$findings/" -max_len=4096)
   [ -f fuzz/dictionaries/"$target".dict ] && options+=(-dict=fuzz/dictionaries/"$target".dict)
   "$build/fuzz/${target}_fuzzer" "${options[@]}" "$corpus" "${seeds[@]}" >"$findings/log" 2>&1 || status=1
