@@ -6,6 +6,7 @@
 #include <limits>
 #include <vector>
 
+#include "attention/fused.h"
 #include "regard/info.h"
 #include "regard/summary.h"
 #include "tests/support/gradient_tolerance.h"
@@ -101,13 +102,15 @@ void CheckDiagnosis(const TestProblem& p, Random& random) {
   if (!random.Chance(0.3)) return;
   const std::vector<Target> targets = Targets();
   const Target& target = targets[static_cast<std::size_t>(random.Int(0, static_cast<std::int64_t>(targets.size()) - 1))];
-  const AttentionResult right =
-      Attention(p.q, p.k, p.v, p.params, {.isa = target.supported ? target.name : std::string(), .threads = 1});
+  const std::string isa = target.supported ? target.name : std::string();
+  const AttentionResult right = Attention(p.q, p.k, p.v, p.params, {.isa = isa, .threads = 1});
   const DiagnosisProblem problem{.q = p.q, .k = p.k, .v = p.v, .params = p.params};
   const DiagnoseOptions options{.pairs = false, .threads = 1};
   const Diagnosis d = Diagnose(problem, {.lse = right.lse, .context = right.context}, {}, options);
-  EXPECT_EQ(d.verdict, Verdict::kMatch) << p.description << ": a correct output of " << target.name
-                                        << " is accused: " << d.summary;
+  // Where weights are rounded to bf16, that is what may be said.
+  const bool rounds = internal::WeightRounding(PlanShape::Of(p.q, p.k, p.v), isa) > 0;
+  EXPECT_TRUE(d.verdict == Verdict::kMatch || (rounds && d.verdict == Verdict::kRounding && d.precision == "bf16"))
+      << p.description << ": a correct output of " << target.name << " is accused: " << d.summary;
   if (!random.Chance(0.03)) return;
   const Tensor context = Spoilt(right.context, random), lse = Spoilt(right.lse, random);
   EXPECT_FALSE(Diagnose(problem, {.lse = lse, .context = context}, {}, options).summary.empty()) << p.description;
