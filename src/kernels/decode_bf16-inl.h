@@ -20,11 +20,24 @@ using DB = hn::Repartition<std::uint16_t, DF>;
 using VB = hn::Vec<DB>;
 inline constexpr int kBf16Lanes = 2 * kLanes;
 
+/// How many keys ahead lines are asked for, into the second cache level. Each line is asked for as the one before it is read: all at once take
+/// the buffers that misses need, and so does the first level. In place of asking for the first 12 lines of a stream: 4.7–5.1 → 4.5–4.8 ms.
+inline constexpr std::int64_t kBf16KeysAhead = 2 * kSubBlock;
+
 /// kSubBlock rows of Bf16Padded(dim) elements.
 struct Bf16Rows {
   const std::uint16_t* data;
   std::int64_t stride;
+  std::int64_t ahead;  // where the rows lie that come kBf16KeysAhead later, from here
 };
+
+/// What a row has at `from`; asks for what lies `ahead` elements on.
+HWY_INLINE VB ReadBf16(const std::uint16_t* from, std::int64_t ahead) {
+  __builtin_prefetch(from + ahead, 0, 2);
+  VB x = hn::LoadU(DB(), from);
+  KeepReadOrder(x);
+  return x;
+}
 
 HWY_INLINE std::int64_t Bf16Padded(std::int64_t dim) { return (dim + kBf16Lanes - 1) / kBf16Lanes * kBf16Lanes; }
 
@@ -33,9 +46,12 @@ HWY_INLINE VF MulAddPairs(VF sum, VB a, VB b) {
 }
 
 /// Where they are stored, or copied with zeros behind them and for rows that do not exist.
-HWY_INLINE Bf16Rows WholeBf16Rows(const StoredRows& rows, const SubBlock& at, std::int64_t dim, float* copy) {
+HWY_INLINE Bf16Rows WholeBf16Rows(const StoredRows& rows, const SubBlock& at, std::int64_t kv_len, std::int64_t dim,
+                                  float* copy) {
   if (at.num_keys == kSubBlock && dim % kBf16Lanes == 0) {
-    return {reinterpret_cast<const std::uint16_t*>(StoredRow(rows, at.first_key)), rows.stride};
+    const auto row_at = [&](std::int64_t key) { return reinterpret_cast<const std::uint16_t*>(StoredRow(rows, key)); };
+    const std::uint16_t* const row = row_at(at.first_key);
+    return {row, rows.stride, at.first_key + kBf16KeysAhead < kv_len ? row_at(at.first_key + kBf16KeysAhead) - row : 0};
   }
   std::uint16_t* const to = reinterpret_cast<std::uint16_t*>(copy);
   const std::int64_t stride = Bf16Padded(dim);
@@ -43,7 +59,7 @@ HWY_INLINE Bf16Rows WholeBf16Rows(const StoredRows& rows, const SubBlock& at, st
   for (int j = 0; j < at.num_keys; ++j) {
     std::memcpy(to + j * stride, StoredRow(rows, at.first_key + j), static_cast<std::size_t>(dim) * sizeof(std::uint16_t));
   }
-  return {to, stride};
+  return {to, stride, 0};
 }
 
 /// q as it was stored; scores are scaled afterwards.
@@ -82,8 +98,7 @@ HWY_NOINLINE void ScoreTwoBf16Rows(const Bf16Rows& keys, float factor, DecodeRow
     REGARD_UNROLL for (int j = 0; j < 4; ++j, k += keys.stride) {
       sum[0][j] = sum[1][j] = hn::Zero(DF());
       REGARD_UNROLL for (int i = 0; i < kVectors; ++i) {
-        VB ki = hn::LoadU(d, k + i * kBf16Lanes);
-        KeepReadOrder(ki);
+        const VB ki = ReadBf16(k + i * kBf16Lanes, keys.ahead);
         sum[0][j] = MulAddPairs(sum[0][j], q[0][i], ki);
         sum[1][j] = MulAddPairs(sum[1][j], q[1][i], ki);
       }
@@ -108,8 +123,7 @@ HWY_NOINLINE void ScoreBf16Rows(const Bf16Rows& keys, std::int64_t head_dim, flo
     REGARD_UNROLL for (int r = 0; r < NR; ++r) { REGARD_UNROLL for (int j = 0; j < 4; ++j) sum[r][j] = hn::Zero(DF()); }
     REGARD_UNROLL for (int j = 0; j < 4; ++j, k += keys.stride) {
       for (std::int64_t i = 0; i < head_dim; i += kBf16Lanes) {
-        VB ki = hn::LoadU(d, k + i);
-        KeepReadOrder(ki);
+        const VB ki = ReadBf16(k + i, keys.ahead);
         REGARD_UNROLL for (int r = 0; r < NR; ++r) sum[r][j] = MulAddPairs(sum[r][j], hn::Load(d, q[r] + i), ki);
       }
     }
@@ -120,25 +134,20 @@ HWY_NOINLINE void ScoreBf16Rows(const Bf16Rows& keys, std::int64_t head_dim, flo
   FinishBf16Scores(block_sums, factor, rows);
 }
 
-/// All rows' scores; `next` is asked for before the last of them.
-HWY_INLINE void ScoreAllBf16Rows(const Bf16Rows& keys, std::int64_t head_dim, float factor, DecodeRow* rows, int num_rows,
-                                 const NextRows& next) {
+/// All rows' scores.
+HWY_INLINE void ScoreAllBf16Rows(const Bf16Rows& keys, std::int64_t head_dim, float factor, DecodeRow* rows, int num_rows) {
   const auto score_two = head_dim == 4 * kBf16Lanes   ? ScoreTwoBf16Rows<4>
                          : head_dim == 2 * kBf16Lanes ? ScoreTwoBf16Rows<2>
                                                       : nullptr;
   int r = 0;
   for (; r + 2 <= num_rows; r += 2) {
-    if (r + 2 == num_rows) StartStream(next);
     if (score_two != nullptr) {
       score_two(keys, factor, rows + r);
     } else {
       ScoreBf16Rows<2>(keys, head_dim, factor, rows + r);
     }
   }
-  for (; r < num_rows; ++r) {
-    StartStream(next);
-    ScoreBf16Rows<1>(keys, head_dim, factor, rows + r);
-  }
+  for (; r < num_rows; ++r) ScoreBf16Rows<1>(keys, head_dim, factor, rows + r);
 }
 
 /// Rounds a row's weights, to nearest, ties to even; they stay where the first half of them was. Word i holds keys 2i and 2i + 1.
@@ -164,13 +173,9 @@ HWY_INLINE void MultiplyBf16Values(const Bf16Rows& values, DecodeRow* rows, std:
     VB p[NR];
     REGARD_UNROLL for (int r = 0; r < NR; ++r) p[r] = TwoWeights(rows[r], pair);
     VB even[NV];
+    REGARD_UNROLL for (int i = 0; i < NV; ++i) even[i] = ReadBf16(v + i * kBf16Lanes, values.ahead);
     REGARD_UNROLL for (int i = 0; i < NV; ++i) {
-      even[i] = hn::LoadU(d, v + i * kBf16Lanes);
-      KeepReadOrder(even[i]);
-    }
-    REGARD_UNROLL for (int i = 0; i < NV; ++i) {
-      VB odd = hn::LoadU(d, v + values.stride + i * kBf16Lanes);
-      KeepReadOrder(odd);
+      const VB odd = ReadBf16(v + values.stride + i * kBf16Lanes, values.ahead);
       VB low = hn::InterleaveLower(d, even[i], odd), high = hn::InterleaveUpper(d, even[i], odd);
       REGARD_UNROLL for (int r = 0; r < NR; ++r) {
         acc[r][2 * i] = MulAddPairs(acc[r][2 * i], p[r], low);
@@ -218,12 +223,12 @@ HWY_NOINLINE inline Bf16Rows SeenValues(const Bf16Rows& values, std::int64_t v_d
   for (int key = 0; key < kSubBlock; ++key) {
     if ((visible >> key & 1) != 0) std::copy_n(values.data + key * values.stride, v_dim, to + key * v_dim);
   }
-  return {to, v_dim};
+  return {to, v_dim, 0};
 }
 
-/// All rows' weights · v; `next` is asked for before the last of them.
+/// All rows' weights · v.
 HWY_INLINE void MultiplyAllBf16Rows(const Bf16Rows& values, std::int64_t v_dim, const SubBlock& at, DecodeScratch& scratch,
-                                    int num_rows, const NextRows& next) {
+                                    int num_rows) {
   DecodeRow* const rows = scratch.rows;
   for (int r = 0; r < num_rows; ++r) RoundWeights(rows[r]);
   int r = 0;
@@ -233,14 +238,8 @@ HWY_INLINE void MultiplyAllBf16Rows(const Bf16Rows& values, std::int64_t v_dim, 
     }
     return;
   }
-  for (; r + 2 <= num_rows; r += 2) {
-    if (r + 2 == num_rows) StartStream(next);
-    MultiplyBf16ValueRows<2>(values, v_dim, rows + r);
-  }
-  for (; r < num_rows; ++r) {
-    StartStream(next);
-    MultiplyBf16ValueRows<1>(values, v_dim, rows + r);
-  }
+  for (; r + 2 <= num_rows; r += 2) MultiplyBf16ValueRows<2>(values, v_dim, rows + r);
+  for (; r < num_rows; ++r) MultiplyBf16ValueRows<1>(values, v_dim, rows + r);
 }
 
 }  // namespace regard::internal::HWY_NAMESPACE

@@ -52,10 +52,10 @@ HWY_INLINE VI MulAddBytes(VI sum, VU8 a, V8 b) {
   return sum;
 }
 
-/// The group of a row at `from`, of which n elements exist; zeros for the others. Asks for that of a later row.
-HWY_INLINE V8 ReadGroup(const std::int8_t* from, std::int64_t n, std::int64_t stride) {
+/// The group of a row at `from`, of which n elements exist; zeros for the others. Asks for what lies `ahead` bytes on.
+HWY_INLINE V8 ReadGroup(const std::int8_t* from, std::int64_t n, std::int64_t ahead) {
   const D8 d;
-  __builtin_prefetch(from + kI8KeysAhead * stride, 0, 2);
+  __builtin_prefetch(from + ahead, 0, 2);
   V8 group = n >= kI8Group ? hn::LoadU(d, from) : hn::MaskedLoad(hn::FirstN(d, static_cast<std::size_t>(n)), d, from);
   KeepReadOrder(group);
   return group;
@@ -66,17 +66,23 @@ HWY_INLINE VU8 Plus128(V8 x) { return hn::Xor(hn::BitCast(DU8(), x), hn::Set(DU8
 struct I8Rows {
   const std::int8_t* data;
   std::int64_t stride;
+  std::int64_t ahead;  // where the rows lie that come kI8KeysAhead later, from here
 };
 
 /// Half of a sub-block: where it is stored, or copied with zeros for rows that do not exist.
-HWY_INLINE I8Rows HalfOfI8Rows(const StoredRows& rows, const SubBlock& at, int half, std::int64_t dim, float* copy) {
+HWY_INLINE I8Rows HalfOfI8Rows(const StoredRows& rows, const SubBlock& at, int half, std::int64_t kv_len, std::int64_t dim,
+                               float* copy) {
   const std::int64_t first = at.first_key + half * kSubBlock;
   const int num_keys = std::clamp(at.num_keys - half * kSubBlock, 0, kSubBlock);
-  if (num_keys == kSubBlock) return {reinterpret_cast<const std::int8_t*>(StoredRow(rows, first)), rows.stride};
+  if (num_keys == kSubBlock) {
+    const std::uint8_t* const row = StoredRow(rows, first);
+    const std::int64_t ahead = first + kI8KeysAhead < kv_len ? StoredRow(rows, first + kI8KeysAhead) - row : 0;
+    return {reinterpret_cast<const std::int8_t*>(row), rows.stride, ahead};
+  }
   std::int8_t* const to = reinterpret_cast<std::int8_t*>(copy) + half * kSubBlock * dim;
   std::fill_n(to, kSubBlock * dim, std::int8_t{0});
   for (int j = 0; j < num_keys; ++j) std::memcpy(to + j * dim, StoredRow(rows, first + j), static_cast<std::size_t>(dim));
-  return {to, dim};
+  return {to, dim, 0};
 }
 
 /// Of both halves.
@@ -152,11 +158,12 @@ HWY_INLINE void PackI8Query(const float* q, std::int64_t head_dim, float q_facto
 }
 
 /// four[m]: in each 128-bit block b, elements 16 b + 4 m … of four keys, plus 128.
-HWY_INLINE void ReadFourKeys(const std::int8_t* HWY_RESTRICT k, std::int64_t stride, std::int64_t n, VU8 (&four)[4]) {
+HWY_INLINE void ReadFourKeys(const std::int8_t* HWY_RESTRICT k, std::int64_t stride, std::int64_t ahead, std::int64_t n,
+                             VU8 (&four)[4]) {
   const DI d;
   const hn::RepartitionToWide<DI> dw;
   VI key[4];
-  REGARD_UNROLL for (int j = 0; j < 4; ++j, k += stride) key[j] = hn::BitCast(d, Plus128(ReadGroup(k, n, stride)));
+  REGARD_UNROLL for (int j = 0; j < 4; ++j, k += stride) key[j] = hn::BitCast(d, Plus128(ReadGroup(k, n, ahead)));
   const auto low01 = hn::BitCast(dw, hn::InterleaveLower(d, key[0], key[1])),
              low23 = hn::BitCast(dw, hn::InterleaveLower(d, key[2], key[3]));
   const auto high01 = hn::BitCast(dw, hn::InterleaveUpper(d, key[0], key[1])),
@@ -188,7 +195,8 @@ HWY_NOINLINE void ScoreI8Rows(const I8Rows& keys, std::int64_t head_dim, const f
     std::int64_t at = 0;  // in the queries
     for (std::int64_t i = 0; i < head_dim; i += kI8Group) {
       VU8 four[2][4];
-      REGARD_UNROLL for (int f = 0; f < 2; ++f) ReadFourKeys(k + i + 4 * f * keys.stride, keys.stride, head_dim - i, four[f]);
+      REGARD_UNROLL for (int f = 0; f < 2; ++f)
+          ReadFourKeys(k + i + 4 * f * keys.stride, keys.stride, keys.ahead, head_dim - i, four[f]);
       REGARD_UNROLL for (int m = 0; m < 4; ++m, at += 2 * kI8Group) {
         REGARD_UNROLL for (int r = 0; r < NR; ++r) {
           const std::int8_t* const q = reinterpret_cast<const std::int8_t*>(rows[r].q) + at;
@@ -273,14 +281,15 @@ HWY_INLINE void MultiplyI8Values(const I8Rows (&values)[2], std::int64_t v_dim, 
     REGARD_UNROLL for (int i = 0; i < 4; ++i) upper[r][i] = lower[r][i] = hn::Zero(DI());
   }
   const std::int8_t* HWY_RESTRICT v = values[0].data + column;
-  std::int64_t stride = values[0].stride;
+  std::int64_t stride = values[0].stride, ahead = values[0].ahead;
   _Pragma("GCC unroll 1") for (int word = 0; word < kLowerWeights; ++word) {
     if (word == kLowerWeights / 2) {
       v = values[1].data + column;
       stride = values[1].stride;
+      ahead = values[1].ahead;
     }
     V8 row[4];
-    REGARD_UNROLL for (int j = 0; j < 4; ++j, v += stride) row[j] = ReadGroup(v, v_dim - column, stride);
+    REGARD_UNROLL for (int j = 0; j < 4; ++j, v += stride) row[j] = ReadGroup(v, v_dim - column, ahead);
     const auto low01 = hn::BitCast(d16, hn::InterleaveLower(d8, row[0], row[1])),
                low23 = hn::BitCast(d16, hn::InterleaveLower(d8, row[2], row[3]));
     const auto high01 = hn::BitCast(d16, hn::InterleaveUpper(d8, row[0], row[1])),
@@ -326,32 +335,32 @@ struct I8Products {
     PackI8Query(row.q, call.constants.kv.head_dim, call.constants.q_factor, q);
   }
   HWY_INLINE void Score(const DecodeCall& call, const SubBlock& at, DecodeScratch& scratch, const NextRows&) const {
-    const std::int64_t head_dim = call.constants.kv.head_dim;
+    const KvHead& kv = call.constants.kv;
     alignas(64) float scales[kI8Keys];
-    LoadI8Scales(call.constants.kv.k, at, scales);
+    LoadI8Scales(kv.k, at, scales);
     for (int half = 0; half < 2; ++half) {
-      const I8Rows keys = HalfOfI8Rows(call.constants.kv.k, at, half, head_dim, scratch.k_copy);
+      const I8Rows keys = HalfOfI8Rows(kv.k, at, half, kv.kv_len, kv.head_dim, scratch.k_copy);
       int r = 0;
-      for (; r + 4 <= call.num_rows; r += 4) ScoreI8Rows<4>(keys, head_dim, scales, half, scratch.rows + r);
-      for (; r < call.num_rows; ++r) ScoreI8Rows<1>(keys, head_dim, scales, half, scratch.rows + r);
+      for (; r + 4 <= call.num_rows; r += 4) ScoreI8Rows<4>(keys, kv.head_dim, scales, half, scratch.rows + r);
+      for (; r < call.num_rows; ++r) ScoreI8Rows<1>(keys, kv.head_dim, scales, half, scratch.rows + r);
     }
   }
   HWY_INLINE void Weigh(const DecodeCall& call, const SubBlock& at, DecodeScratch& scratch, const NextRows&) const {
-    const std::int64_t v_dim = call.constants.kv.v_dim;
-    const I8Rows values[2] = {HalfOfI8Rows(call.constants.kv.v, at, 0, v_dim, scratch.v_copy),
-                              HalfOfI8Rows(call.constants.kv.v, at, 1, v_dim, scratch.v_copy)};
+    const KvHead& kv = call.constants.kv;
+    const I8Rows values[2] = {HalfOfI8Rows(kv.v, at, 0, kv.kv_len, kv.v_dim, scratch.v_copy),
+                              HalfOfI8Rows(kv.v, at, 1, kv.kv_len, kv.v_dim, scratch.v_copy)};
     alignas(64) float scales[kI8Keys];
-    LoadI8Scales(call.constants.kv.v, at, scales);
+    LoadI8Scales(kv.v, at, scales);
     DecodeRow* const rows = scratch.rows;
     int r = 0;
     for (; r + 2 <= call.num_rows; r += 2) {
       RoundI8Weights(scales, at.all_seen, rows[r]);
       RoundI8Weights(scales, at.all_seen, rows[r + 1]);
-      MultiplyI8ValueRows<2>(values, v_dim, rows + r);
+      MultiplyI8ValueRows<2>(values, kv.v_dim, rows + r);
     }
     for (; r < call.num_rows; ++r) {
       RoundI8Weights(scales, at.all_seen, rows[r]);
-      MultiplyI8ValueRows<1>(values, v_dim, rows + r);
+      MultiplyI8ValueRows<1>(values, kv.v_dim, rows + r);
     }
   }
 };
