@@ -6,7 +6,7 @@ train=$1
 text=$2
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-options=(--steps 300 --layers 2 --heads 2 --dim 16 --batch 4 --context 32 --eval-every 1000 --checkpoint-every 7 --sample 20)
+options=(--steps 300 --layers 2 --heads 2 --dim 16 --batch 4 --context 32 --dropout 0.1 --eval-every 1000 --checkpoint-every 7 --sample 20)
 
 "$train" "$text" "${options[@]}" --out "$folder/whole" >"$folder/whole.log" || { cat "$folder/whole.log"; exit 1; }
 

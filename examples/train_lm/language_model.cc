@@ -19,6 +19,7 @@ LanguageModel::LanguageModel(const ModelShape& shape, std::uint64_t seed)
     attention.num_heads = shape.heads;
     blocks_.emplace_back(attention, 4 * shape.dim);
     blocks_.back().attn.params.causal = true;
+    blocks_.back().attn.params.dropout = shape.dropout;
     blocks_.back().attn.rotary = regard::nn::Rotary{};
   }
   embedding_.AppendParameters("embedding", &parameters_);
@@ -29,11 +30,15 @@ LanguageModel::LanguageModel(const ModelShape& shape, std::uint64_t seed)
   regard::nn::InitNormal(parameters_, 0.5 / std::sqrt(static_cast<double>(shape.dim)), seed);
 }
 
-Tensor LanguageModel::Forward(const TensorView& bytes, Cache* cache) const {
+Tensor LanguageModel::Forward(const TensorView& bytes, Cache* cache, std::optional<std::uint64_t> dropout_seed) const {
   *cache = {};
   cache->blocks.resize(blocks_.size());
   cache->x.push_back(embedding_.Forward(bytes));
-  for (std::size_t n = 0; n < blocks_.size(); ++n) cache->x.push_back(blocks_[n].Forward(cache->x[n], &cache->blocks[n]));
+  for (std::size_t n = 0; n < blocks_.size(); ++n) {
+    std::optional<std::uint64_t> own_seed;  // or all layers would drop the same weights
+    if (dropout_seed) own_seed = *dropout_seed * blocks_.size() + n;
+    cache->x.push_back(blocks_[n].Forward(cache->x[n], &cache->blocks[n], own_seed));
+  }
   cache->normed = norm_.Forward(cache->x.back(), &cache->norm);
   return head_.Forward(cache->normed);
 }

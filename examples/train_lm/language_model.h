@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "regard/nn.h"
@@ -10,6 +11,7 @@ namespace train_lm {
 
 struct ModelShape {
   std::int64_t layers = 4, heads = 4, dim = 128;
+  float dropout = 0;  // of attention weights, in training
 };
 
 class LanguageModel {
@@ -26,8 +28,8 @@ class LanguageModel {
   LanguageModel(const LanguageModel&) = delete;  // the list points into it
   LanguageModel& operator=(const LanguageModel&) = delete;
 
-  /// bytes i32 [batch, tokens] -> logits [batch, tokens, 256]
-  regard::Tensor Forward(const regard::TensorView& bytes, Cache* cache) const;
+  /// bytes i32 [batch, tokens] -> logits [batch, tokens, 256]; with dropout only when a seed is given, another one each step.
+  regard::Tensor Forward(const regard::TensorView& bytes, Cache* cache, std::optional<std::uint64_t> dropout_seed = {}) const;
   /// Adds to the gradients of all parameters.
   void Backward(const regard::TensorView& bytes, const Cache& cache, const regard::TensorView& d_logits);
 

@@ -44,6 +44,9 @@ void AddOptions(CLI::App& app, Options& o) {
   positive("--eval-every", o.eval_every, "steps between looks at the held-out text");
   positive("--checkpoint-every", o.checkpoint_every, "steps between checkpoints");
   positive("--sample", o.sample, "bytes to write at the end");
+  app.add_option("--dropout", o.model.dropout, "of attention weights while it learns")
+      ->check(CLI::Range(0.0, 0.999))
+      ->capture_default_str();
   app.add_option("--learning-rate", o.training.learning_rate, "at its highest")->capture_default_str();
   app.add_option("--seed", o.training.seed, "of the first parameters and of the batches")->capture_default_str();
 }

@@ -33,7 +33,8 @@ double Training::Step() {
   const Batch batch = corpus_.TrainingBatch(options_.batch, options_.seed, optimizer_.steps);
   LanguageModel::Cache cache;
   regard::Tensor d_logits;
-  const double loss = regard::nn::CrossEntropy(model_.Forward(batch.inputs, &cache), batch.targets, &d_logits);
+  const std::uint64_t dropout_seed = options_.seed * static_cast<std::uint64_t>(options_.steps) + static_cast<std::uint64_t>(optimizer_.steps);
+  const double loss = regard::nn::CrossEntropy(model_.Forward(batch.inputs, &cache, dropout_seed), batch.targets, &d_logits);
   regard::nn::ZeroGrads(model_.parameters());
   model_.Backward(batch.inputs, cache, d_logits);
   optimizer_.learning_rate = LearningRate(options_, optimizer_.steps);
@@ -58,6 +59,7 @@ std::map<std::string, std::string> Training::Metadata() const {
   return {{"layers", std::to_string(shape.layers)},
           {"heads", std::to_string(shape.heads)},
           {"dim", std::to_string(shape.dim)},
+          {"dropout", std::to_string(shape.dropout)},
           {"steps", std::to_string(options_.steps)},
           {"batch", std::to_string(options_.batch)},
           {"context", std::to_string(options_.context)},

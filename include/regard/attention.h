@@ -11,7 +11,7 @@
 //     capped        = soft_cap * tanh(scores / soft_cap)    when soft_cap > 0, else scores
 //     masked_scores = capped + bias − alibi_slope·|p − j|   and −inf where key j is not visible to query i
 //     weights       = softmax of masked_scores over keys; a sink adds exp(sink) to the denominator only
-//     context       = weights · v
+//     context       = weights · v                           with dropout (dropout ⊙ weights) · v, see AttentionParams::dropout
 //     lse           = ln(Σ exp(masked_scores) [+ exp(sink)])
 //
 // Query i stands at position p = i + q_offset among the keys. A query that sees no key is an *empty row*: weights 0, context 0,
@@ -90,6 +90,24 @@ struct AttentionParams {
   TensorView alibi_slopes = {};
   /// Float [heads]: logits that enter the denominator only. −inf is "no sink"; +inf and NaN are errors.
   TensorView sinks = {};
+
+  /// For training: each weight is dropped with this probability p, in [0, 1), and those kept are multiplied by 1/(1 − p), so that the context
+  /// is (DropoutMask ⊙ weights)·v. Never on unless asked. p is rounded to a multiple of 2⁻¹⁶ (at most 1 − 2⁻¹⁶), and that one is meant here.
+  /// The weights themselves, as a stage, a summary, a row or a tile, and the lse stay those of the softmax, so that rows sum to 1 and the
+  /// backward run finds its weights again by exp(masked_scores − lse); PyTorch's layers return them with dropout applied. Sinks are not
+  /// dropped. A key that is dropped is still visible: a NaN in its value spoils that element, 0·NaN.
+  float dropout = 0;
+  /// Which weights these are: the seed, the batch entry, the query head, the query's row in q and the key's row in k (in a cache: among
+  /// the rows that are left) settle it for each on its own. Paths, kernels, instruction sets, threads and element types do not matter, so
+  /// that the backward run has the mask of the forward run by the same seed. Another seed, another mask: training takes a new one each step
+  /// and layer (Inputs::dropout_seed).
+  std::uint64_t dropout_seed = 0;
+};
+
+/// Where the first batch entry, query head, query and key of a call stand in a mask of dropout: all 0 but for a call that is a part of a
+/// larger one (some queries, some heads, a shard of the keys) and shall have that part of its mask. Not negative; key a multiple of 8.
+struct DropoutOrigin {
+  std::int64_t batch = 0, head = 0, query = 0, key = 0;
 };
 
 enum class Path : std::uint8_t {
@@ -148,6 +166,9 @@ struct Inputs {
   TensorView mask = {}, bias = {}, kv_lens = {}, q_segments = {}, kv_segments = {}, alibi_slopes = {}, sinks = {};
   const KvCache* cache = nullptr;
   std::span<const SequenceId> sequences = {};
+  /// Instead of the plan's; without effect where the plan's dropout is 0.
+  std::optional<std::uint64_t> dropout_seed = {};
+  DropoutOrigin dropout_origin = {};
 
   static Inputs Of(const TensorView& q, const KvCache& cache, std::span<const SequenceId> sequences) {
     Inputs inputs;
@@ -228,6 +249,11 @@ struct AttentionResult {
 /// context and lse. Throws Error.
 REGARD_API AttentionResult Attention(const TensorView& q, const TensorView& k, const TensorView& v,
                                      const AttentionParams& params = {}, const ExecOptions& exec = {});
+
+/// What dropout multiplies the weights of a call by, f32 of shape [batch, heads, q_len, kv_len]: 0, or 1/(1 − dropout) rounded to f32. For
+/// problems small enough to hold it: calls make no such tensor. Throws Error.
+///     regard::Tensor mask = regard::DropoutMask({1, 12, 128, 128}, 0.1f, seed);
+REGARD_API Tensor DropoutMask(const Dims& shape, float dropout, std::uint64_t seed, const DropoutOrigin& origin = {});
 
 /// Every checkpoint, each [batch, heads, q_len, kv_len]: for problems small enough to hold them.
 struct Stages {

@@ -17,6 +17,14 @@
 //     d_alibi_slopes_h = −Σ_{b,i,j} d_masked · |p − j|
 //     d_sinks_h  = −Σ_{b,i} exp(sink_h − lse_i) · delta_i
 //
+// With dropout, whose multipliers r (0 or 1/(1 − p), regard::DropoutMask) are those of the forward run when the params and the seed are,
+//
+//     context    = Σ_j r · weights · v_j, so that delta_i = Σ_j weights · r · (d_context_i · v_j) still
+//     d_masked   = weights · (r · (d_context_i · v_j) − delta_i)
+//     d_v_j      = Σ_i r · weights · d_context_i
+//
+// and everything else is as above: the softmax is derived as it is without dropout, from a gradient by its weights of r · (d_context_i · v_j).
+//
 // Empty rows have gradient 0 and add nothing to others. What is not visible never influences a gradient, whatever it holds, and neither
 // does the d_context of an empty row. Gradients that a visible NaN or infinity reaches, or a row whose lse is NaN, are unspecified.
 //
@@ -38,6 +46,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
 
 #include "regard/attention.h"
 #include "regard/error.h"
@@ -114,6 +123,13 @@ struct AttentionGrads {
 
 /// The gradients in one call, with `context` and `lse` as Attention gave them for the same q, k, v and params. Throws Error.
 REGARD_API AttentionGrads AttentionBackward(const TensorView& q, const TensorView& k, const TensorView& v,
+                                            const TensorView& context, const TensorView& lse, const TensorView& d_context,
+                                            const AttentionParams& params = {}, const ExecOptions& exec = {},
+                                            const ExtraGrads& extra = {});
+
+/// The same over cached keys (kv_cache.h): d_k and d_v [sequences, kv_heads, keys, dim] with the rows that are left of the longest sequence,
+/// zeros behind a shorter one's own, in the cache's element types, f32 for i8. A gradient by an i8 row is one by the number it stands for.
+REGARD_API AttentionGrads AttentionBackward(const TensorView& q, const KvCache& cache, std::span<const SequenceId> sequences,
                                             const TensorView& context, const TensorView& lse, const TensorView& d_context,
                                             const AttentionParams& params = {}, const ExecOptions& exec = {},
                                             const ExtraGrads& extra = {});

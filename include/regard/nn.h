@@ -16,6 +16,13 @@
 // element type it was made with, and f64 is for checks, with attention from the reference path. Matrix products go through CBLAS, attention
 // through the fused path, both ways; row by row work uses OpenMP's threads. The same inputs, number of threads and BLAS give the same bits.
 //
+// Dropout of attention weights is a matter of training: a layer's params.dropout acts in those forward runs alone that are given a seed, and
+// the cache hands that to the backward run. Forward(x) is evaluation. Each step and each layer takes a seed of its own, such as
+// step · layers + layer: the same seed drops the same weights.
+//
+//     attention.params.dropout = 0.1f;
+//     regard::Tensor y = attention.Forward(x, &cache, /*dropout_seed=*/step);
+//
 // Files stay outside: a layer loads from and saves to a StateDict, which regard::io::ReadTensors and WriteSafetensors carry to files.
 // Functions throw Error when shapes or types do not fit. Distinct layers may be used by distinct threads, one layer by one at a time; Forward
 // alone by any number.
@@ -93,17 +100,19 @@ struct REGARD_API Linear {
 /// nothing comes after it.
 struct REGARD_API SelfAttention {
   Linear w_query, w_key, w_value;  // [head_dim, in_dim], [head_dim, in_dim], [v_dim, in_dim]
-  AttentionParams params = {};     // causal, scale, …
+  AttentionParams params = {};     // causal, scale, …; dropout for runs with a seed, of which dropout_seed here is none
   ExecOptions exec = {};
 
   struct Cache {
     Tensor q, k, v, context, lse;
+    std::optional<std::uint64_t> dropout_seed;
   };
 
   SelfAttention() = default;
   SelfAttention(std::int64_t in_dim, std::int64_t head_dim, bool bias = false, DType dtype = DType::kF32);
 
-  Tensor Forward(const TensorView& x, Cache* cache = nullptr) const;                // [.., tokens, in_dim] -> [.., tokens, v_dim]
+  /// [.., tokens, in_dim] -> [.., tokens, v_dim]
+  Tensor Forward(const TensorView& x, Cache* cache = nullptr, std::optional<std::uint64_t> dropout_seed = {}) const;
   Tensor Backward(const TensorView& x, const Cache& cache, const TensorView& d_y);  // d_x
 
   /// "<prefix>W_query.weight" and so on, as the course names them.
@@ -142,7 +151,8 @@ struct REGARD_API MultiheadAttention {
   std::int64_t num_heads = 1, num_kv_heads = 1;
   Linear q_proj, k_proj, v_proj;  // [heads · head_dim, in], heads of k and v: num_kv_heads
   Linear out_proj;                // [embed_dim, num_heads · head_dim]
-  AttentionParams params = {};    // causal, windows, masks, … as in attention.h; its tensors are borrowed and get no gradient
+  AttentionParams params = {};    // causal, windows, masks, … as in attention.h; its tensors are borrowed and get no gradient; dropout
+                                  // for runs with a seed, of which dropout_seed here is none
   std::optional<Rotary> rotary = {};  // head_dim must be even; not with segments, whose positions restart
   ExecOptions exec = {};
 
@@ -150,6 +160,7 @@ struct REGARD_API MultiheadAttention {
   struct Cache {
     Tensor q, k, v, context;
     Tensor lse;  // [batch, heads, q_len]
+    std::optional<std::uint64_t> dropout_seed;
   };
   struct InputGrads {
     Tensor d_query, d_key, d_value;
@@ -159,9 +170,12 @@ struct REGARD_API MultiheadAttention {
   explicit MultiheadAttention(const Shape& shape);  // zeros
 
   /// Self-attention: [.., tokens, embed_dim] -> the same shape.
-  Tensor Forward(const TensorView& x, Cache* cache = nullptr) const { return Forward(x, x, x, cache); }
+  Tensor Forward(const TensorView& x, Cache* cache = nullptr, std::optional<std::uint64_t> dropout_seed = {}) const {
+    return Forward(x, x, x, cache, dropout_seed);
+  }
   /// Cross-attention: query [.., q_len, embed_dim], key [.., kv_len, key_dim], value [.., kv_len, value_dim] -> [.., q_len, embed_dim].
-  Tensor Forward(const TensorView& query, const TensorView& key, const TensorView& value, Cache* cache = nullptr) const;
+  Tensor Forward(const TensorView& query, const TensorView& key, const TensorView& value, Cache* cache = nullptr,
+                 std::optional<std::uint64_t> dropout_seed = {}) const;
 
   Tensor Backward(const TensorView& x, const Cache& cache, const TensorView& d_y);
   InputGrads Backward(const TensorView& query, const TensorView& key, const TensorView& value, const Cache& cache,
@@ -227,7 +241,8 @@ struct REGARD_API Block {
   Block() = default;
   Block(const MultiheadAttention::Shape& shape, std::int64_t hidden_dim);
 
-  Tensor Forward(const TensorView& x, Cache* cache = nullptr) const;
+  /// dropout_seed: of attn; there is no other dropout.
+  Tensor Forward(const TensorView& x, Cache* cache = nullptr, std::optional<std::uint64_t> dropout_seed = {}) const;
   Tensor Backward(const TensorView& x, const Cache& cache, const TensorView& d_y);
   /// GPT-2's: "<prefix>ln_1.weight", "<prefix>attn.c_attn.weight", …, matrices [in, out].
   void LoadState(const StateDict& state, const std::string& prefix);

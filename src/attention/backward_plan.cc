@@ -9,6 +9,7 @@
 #include "core/parallel_for.h"
 #include "reference/backward.h"
 #include "regard/backward.h"
+#include "regard/kv_cache.h"
 #include "staged/backward.h"
 #include "staged/matrix_product.h"
 
@@ -99,12 +100,14 @@ Status BackwardPlan::Run(const BackwardInputs& inputs, const BackwardOutputs& ou
   return {};
 }
 
-AttentionGrads AttentionBackward(const TensorView& q, const TensorView& k, const TensorView& v, const TensorView& context,
-                                 const TensorView& lse, const TensorView& d_context, const AttentionParams& params,
-                                 const ExecOptions& exec, const ExtraGrads& extra) {
-  const BackwardPlan plan(PlanShape::Of(q, k, v), params, exec);
+namespace {
+
+// d_k and d_v are there already, in the shapes and types of what they are the gradients of.
+AttentionGrads RunBackward(const PlanShape& shape, const BackwardInputs& inputs, Tensor d_k, Tensor d_v,
+                           const AttentionParams& params, const ExecOptions& exec, const ExtraGrads& extra) {
+  const BackwardPlan plan(shape, params, exec);
   const auto like = [](const TensorView& view) { return Tensor::Uninitialized(view.dtype(), view.shape()); };
-  AttentionGrads grads{.d_q = like(q), .d_k = like(k), .d_v = like(v)};
+  AttentionGrads grads{.d_q = like(inputs.forward.q), .d_k = std::move(d_k), .d_v = std::move(d_v)};
   BackwardOutputs outputs{.d_q = grads.d_q.mutable_view(), .d_k = grads.d_k.mutable_view(), .d_v = grads.d_v.mutable_view()};
   const auto want = [&](bool wanted, const char* name, const TensorView& of, Tensor& gradient, MutableTensorView& output) {
     if (!wanted) return;
@@ -119,8 +122,30 @@ AttentionGrads AttentionBackward(const TensorView& q, const TensorView& k, const
   want(extra.d_alibi_slopes, "alibi_slopes", params.alibi_slopes, grads.d_alibi_slopes, outputs.d_alibi_slopes);
   want(extra.d_sinks, "sinks", params.sinks, grads.d_sinks, outputs.d_sinks);
   Workspace workspace = plan.MakeWorkspace();
-  plan.Run({{q, k, v}, context, lse, d_context}, outputs, workspace).ThrowIfFailed();
+  plan.Run(inputs, outputs, workspace).ThrowIfFailed();
   return grads;
+}
+
+}  // namespace
+
+AttentionGrads AttentionBackward(const TensorView& q, const TensorView& k, const TensorView& v, const TensorView& context,
+                                 const TensorView& lse, const TensorView& d_context, const AttentionParams& params,
+                                 const ExecOptions& exec, const ExtraGrads& extra) {
+  const PlanShape shape = PlanShape::Of(q, k, v);
+  return RunBackward(shape, {{q, k, v}, context, lse, d_context}, Tensor::Uninitialized(k.dtype(), k.shape()),
+                     Tensor::Uninitialized(v.dtype(), v.shape()), params, exec, extra);
+}
+
+AttentionGrads AttentionBackward(const TensorView& q, const KvCache& cache, std::span<const SequenceId> sequences,
+                                 const TensorView& context, const TensorView& lse, const TensorView& d_context,
+                                 const AttentionParams& params, const ExecOptions& exec, const ExtraGrads& extra) {
+  const PlanShape shape = PlanShape::Of(q, cache, sequences);
+  const auto like_keys = [&](DType stored, std::int64_t dim) {
+    const Dims all = {shape.batch, shape.kv_heads, shape.kv_len, dim}, one = {shape.kv_len, dim};
+    return Tensor::Uninitialized(stored == DType::kI8 ? DType::kF32 : stored, q.rank() == 4 ? all : one);
+  };
+  return RunBackward(shape, {Inputs::Of(q, cache, sequences), context, lse, d_context},
+                     like_keys(shape.k_dtype, shape.head_dim), like_keys(shape.v_dtype, shape.v_dim), params, exec, extra);
 }
 
 }  // namespace regard

@@ -238,6 +238,7 @@ class FusedRun {
 
   void FinishRow(const AttentionState& state, std::int64_t b, std::int64_t h, std::int64_t i) const {
     Finished finished = Finish(state, inputs_.Sink(h));
+    finished.factor *= p_.dropout.factor;
     if (results_.context.data != nullptr) {
       for (std::int64_t d = 0; d < p_.v_dim; ++d) {
         StoreDouble(results_.context.data, results_.context.dtype, results_.context.Offset(b, h, i, d),

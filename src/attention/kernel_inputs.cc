@@ -89,7 +89,11 @@ KernelInputs::KernelInputs(const Problem& problem, const KernelInputsLayout& lay
               p_.mask.data != nullptr && p_.kv_len > 0,  // without keys, a copied bias has no elements to look at
               p_.bias.data != nullptr && p_.kv_len > 0,
               p_.alibi_slopes.data != nullptr,
-              p_.q.dtype == DType::kBF16};
+              p_.q.dtype == DType::kBF16,
+              p_.dropout.threshold,
+              p_.dropout.factor,
+              p_.dropout.seed,
+              p_.dropout.origin.key / kDropoutKeys};
 }
 
 void KernelInputs::BindBias(float* copy, int threads) {
@@ -141,6 +145,9 @@ QueryRow KernelInputs::Row(std::int64_t b, std::int64_t h, std::int64_t i) const
   }
   if (options_.has_mask) row.mask = static_cast<const std::uint8_t*>(p_.mask.data) + p_.mask.Offset(b, h, i, 0);
   if (options_.has_bias) row.bias = bias_.Row(b, h, i);
+  row.batch = static_cast<std::uint32_t>(p_.dropout.origin.batch + b);
+  row.head = static_cast<std::uint32_t>(p_.dropout.origin.head + h);
+  row.query = static_cast<std::uint32_t>(p_.dropout.origin.query + i);
   return row;
 }
 

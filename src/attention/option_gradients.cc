@@ -67,15 +67,17 @@ struct SlopeSum {
   static void Visit(void* visitor, const WeightBlock& block) {
     SlopeSum& s = *static_cast<SlopeSum*>(visitor);
     for (std::int64_t r = 0; r < block.num_rows; ++r) {
-      const std::int64_t distance = s.rows[block.first_row + r].position - block.first_key;
+      const std::int64_t position = s.rows[block.first_row + r].position;
       for (std::int64_t j = 0; j < block.num_keys; ++j) {
         const float gradient = block.weights[j * block.key_stride + r];
-        if (gradient != 0) s.sum += std::fabs(static_cast<double>(distance - j)) * static_cast<double>(gradient);
+        const std::int64_t key = block.first_key + j, stands = s.key_positions == nullptr ? key : s.key_positions[key];
+        if (gradient != 0) s.sum += std::fabs(static_cast<double>(position - stands)) * static_cast<double>(gradient);
       }
     }
   }
 
   const QueryRow* rows;
+  const std::int64_t* key_positions = nullptr;  // as KvHead has them
   double sum = 0;
 };
 
@@ -149,10 +151,12 @@ double OptionGradients::OfSlope(std::int64_t h, int thread) const {
   GradientRowsOfThread rows(inputs_, g_, rows_layout_, workspace_, thread);
   SlopeSum visitor{rows.rows()};
   for (std::int64_t b = 0; b < p_.batch; ++b) {
+    const KvHead kv = inputs_.Head(b, h / p_.group_size);
+    visitor.key_positions = kv.key_positions;
     for (std::int64_t first = 0; first < p_.q_len; first += kGradientRows) {
       const std::int64_t count = std::min(kGradientRows, p_.q_len - first);
       for (std::int64_t n = 0; n < count; ++n) rows.Load(n, b, h, first + n);
-      kernels_.stream_score_gradients(inputs_.Head(b, h / p_.group_size), inputs_.options(), rows.rows(), rows.gradients(), count,
+      kernels_.stream_score_gradients(kv, inputs_.options(), rows.rows(), rows.gradients(), count,
                                       &SlopeSum::Visit, &visitor, workspace_ + layout_.kernel + thread * layout_.kernel_bytes);
     }
   }

@@ -354,6 +354,12 @@ Status BindHeadTensors(const AttentionParams& params, const Inputs& in, Problem*
   return {};
 }
 
+Status BindDropout(const AttentionParams& params, const Inputs& in, Problem* p) {
+  if (params.dropout == 0) return {};
+  p->dropout = Dropout(params.dropout, in.dropout_seed.value_or(params.dropout_seed), in.dropout_origin);
+  return CheckDropoutOrigin(in.dropout_origin, {p->batch, p->heads, p->q_len, p->kv_len});
+}
+
 // -------------------------------------------------------------------------------------------------------------- outputs
 
 // full: the four rank-4 dimensions; an output has the first two only when q has rank 4, and the last only when has_last.
@@ -445,6 +451,7 @@ Status CheckPlan(const PlanShape& shape, const AttentionParams& params, const Ex
     return Status::Failure(kInvalidArgument, "soft_cap: %g; give a positive number, or 0 for none",
                            static_cast<double>(params.soft_cap));
   }
+  if (Status s = CheckDropout(params.dropout); !s.ok()) return s;
   if (exec.threads < 0)
     return Status::Failure(kInvalidArgument, "threads: %d is negative; give 1 or more, or 0 for all", exec.threads);
   if (exec.threads > kMaxThreads) {
@@ -479,6 +486,7 @@ Status Bind(const PlanShape& capacity, const AttentionParams& params, float scal
   if (!(s = BindLengths(params, inputs, p)).ok()) return s;
   if (!(s = BindSegments(params, inputs, p)).ok()) return s;
   if (!(s = BindHeadTensors(params, inputs, p)).ok()) return s;
+  if (!(s = BindDropout(params, inputs, p)).ok()) return s;
   if (!(s = BindOutputs(outputs, inputs.q.rank(), *p, results)).ok()) return s;
   return CheckOverlap(params, inputs, outputs);
 }

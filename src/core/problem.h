@@ -9,6 +9,7 @@
 #include <mutex>
 #include <optional>
 
+#include "core/dropout.h"
 #include "core/internal_api.h"
 #include "core/stored_row.h"
 #include "regard/attention.h"
@@ -65,6 +66,7 @@ struct REGARD_INTERNAL_API Problem {
   View4 kv_segments;   // i32 or i64 [batch, 1, 1, kv_len]
   View4 alibi_slopes;  // float [1, heads, 1, 1]
   View4 sinks;         // float [1, heads, 1, 1]
+  Dropout dropout;
 
   bool is_cached() const { return cached.cache != nullptr; }
   std::int64_t KvLen(std::int64_t b) const;

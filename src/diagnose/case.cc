@@ -107,6 +107,9 @@ double Fit::Rms() const { return cells > 0 ? std::sqrt(absolute_squares / static
 Problem BindProblem(const DiagnosisProblem& given) {
   const PlanShape shape = PlanShape::Of(given.q, given.k, given.v);
   CheckPlan(shape, given.params, {}).ThrowIfFailed();
+  if (given.params.dropout > 0) {
+    throw Error(ErrorCode::kUnsupported, "dropout: diagnosis compares outputs of evaluation, where nothing is dropped; leave it 0");
+  }
   Problem problem;
   Results none;
   Inputs inputs;

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/dropout.h"
 #include "kernels/exp2-inl.h"
 #include "kernels/key_lanes-inl.h"
 #include "kernels/query_block-inl.h"
@@ -207,6 +208,24 @@ HWY_INLINE void SoftmaxRows(const DecodeCall& call, const SubBlock& at, DecodeRo
     for (int r = 0; r < call.num_rows; ++r) SoftmaxRow<true, kKeys>(call, at, rows[r]);
   } else {
     for (int r = 0; r < call.num_rows; ++r) SoftmaxRow<false, kKeys>(call, at, rows[r]);
+  }
+}
+
+/// Weights that are dropped become 0. One row has a few blocks of the generator a sub-block, too few for lanes.
+template <int kKeys>
+HWY_NOINLINE void DropWeights(const DecodeCall& call, const SubBlock& at, DecodeRow* rows) {
+  static_assert(kKeys % kDropoutKeys == 0);
+  const RowOptions& options = call.constants.options;
+  for (int r = 0; r < call.num_rows; ++r) {
+    const QueryRow& row = *rows[r].row;
+    float* weights = rows[r].scores;
+    for (std::int64_t key = at.first_key; key < at.first_key + kKeys; key += kDropoutKeys, weights += kDropoutKeys) {
+      const auto group = static_cast<std::uint32_t>(options.dropout_first_group + key / kDropoutKeys);
+      const PhiloxBlock words = Philox({group, row.query, row.head, row.batch}, options.dropout_seed);
+      for (int j = 0; j < kDropoutKeys; ++j) {
+        if ((words[static_cast<std::size_t>(j / 2)] >> (j % 2 * 16) & 0xFFFFu) < options.dropout_threshold) weights[j] = 0.0f;
+      }
+    }
   }
 }
 

@@ -57,7 +57,7 @@ HWY_INLINE void BackwardKeyBlock(const CallConstants& call, std::int64_t first_k
   GatherForKeys(keys, scratch.d_scores, block.q_rows, block.query.num_rows, kv.head_dim, d_k_rows);
   for (std::uint64_t left = block.loose_rows; left != 0; left &= left - 1) {
     const int r = static_cast<int>(hwy::Num0BitsBelowLS1Bit_Nonzero64(left));
-    GatherLooseRow(keys, keys.weights, r, block.gradients[r].d_context, kv.v_dim, 1.0f, d_v_rows);
+    GatherLooseRow(keys, keys.weights, r, block.gradients[r].d_context, kv.v_dim, call.options.dropout_factor, d_v_rows);
     GatherLooseRow(keys, scratch.d_scores, r, block.query.rows[r].q, kv.head_dim, call.options.scale, d_k_rows);
   }
   float* const weights = std::exchange(keys.weights, scratch.d_scores);

@@ -7,6 +7,7 @@
 #define REGARD_KERNELS_GRADIENT_TILE_INL_H_
 #endif
 
+#include "kernels/dropout-inl.h"
 #include "kernels/exp2-inl.h"
 #include "kernels/gradient_block-inl.h"
 #include "kernels/score_tile-inl.h"
@@ -74,6 +75,34 @@ HWY_NOINLINE void WeighTileOf(const CallConstants& call, const TilePlace& at, co
   }
 }
 
+/// Weights that are dropped change their sign, for DeriveTileOf, until ClearDropped.
+HWY_NOINLINE inline void MarkDropped(const CallConstants& call, std::int64_t first_key, int n, const QueryBlock& block,
+                                     const KeyBlock& keys) {
+  const DF d;
+  const VU above = hn::Set(DU(), (call.options.dropout_threshold << 16) - 1);
+  const auto mark = [&](int key, int lane0, const DropoutWords& words) HWY_ATTR {
+    float* HWY_RESTRICT to = keys.weights + key * kQueryRows + lane0;
+    REGARD_UNROLL for (int j = 0; j < kDropoutKeys; ++j, to += kQueryRows) {
+      const VF weight = hn::Load(d, to);
+      hn::Store(hn::IfThenElse(KeptKey(words, j, above), weight, hn::Neg(weight)), d, to);
+    }
+  };
+  ForEachDropoutGroup(call, first_key, n, block, keys, mark);
+}
+
+/// Weights that are dropped become 0.
+HWY_NOINLINE inline void ClearDropped(int n, const KeyBlock& keys) {
+  const DF d;
+  for (int tile = 0; tile * kKeyTile < n; ++tile) {
+    for (int v = keys.scored[tile].first; v <= keys.scored[tile].last; ++v) {
+      float* HWY_RESTRICT to = keys.weights + tile * kKeyTile * kQueryRows + v * kLanes;
+      REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j, to += kQueryRows) {
+        hn::Store(hn::ZeroIfNegative(hn::Load(d, to)), d, to);
+      }
+    }
+  }
+}
+
 /// Writes the gradients of the tile [kKeyBlock, kQueryRows] from its weights, exactly 0 where a key is not visible.
 template <int NV, bool kPlain, Gradient kGradient>
 HWY_NOINLINE void DeriveTileOf(const CallConstants& call, const TilePlace& at, const GradientBlock& block, const KeyBlock& keys,
@@ -89,6 +118,14 @@ HWY_NOINLINE void DeriveTileOf(const CallConstants& call, const TilePlace& at, c
     REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) s[v][j] = start;
   }
   AddLaneProducts<NV>(block.d_context + lane0, keys.v, at.key, keys.num_keys, call.kv.v_dim, s);
+  if (HWY_UNLIKELY(call.options.dropout_threshold > 0)) {  // what is dropped has −weight, and −delta alone: (−weight) · delta
+    REGARD_UNROLL for (int v = 0; v < NV; ++v) {
+      const VF delta = hn::Neg(hn::Load(d, block.neg_delta + lane0 + v * kLanes));
+      REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) {
+        s[v][j] = hn::IfNegativeThenElse(hn::Load(d, keys.weights + place + j * kQueryRows + v * kLanes), delta, s[v][j]);
+      }
+    }
+  }
   REGARD_UNROLL for (int v = 0; v < NV; ++v) {
     REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) {
       float* const to = d_scores + place + j * kQueryRows + v * kLanes;
@@ -125,7 +162,7 @@ HWY_INLINE void DeriveTile(int num_vectors, const CallConstants& call, const Til
   DeriveTileOf<NV, kPlain, kGradient>(call, at, block, keys, d_scores);
 }
 
-/// Weights and gradients of the block's rows for the n keys from first_key on, and the segments of keys that have any. Returns false, with
+/// Weights, those that were dropped as 0, and gradients of the block's rows for the n keys from first_key on, and the segments of keys that have any. Returns false, with
 /// nothing computed, when no row sees any of them.
 /// First all weights, then all gradients: q and d_context in lanes, 16 KB each at dim 64, would drive each other out of the first cache level.
 template <Gradient kGradient>
@@ -159,6 +196,8 @@ HWY_INLINE bool DeriveKeyBlock(const CallConstants& call, std::int64_t first_key
       WeighTile<false>(last - first + 1, call, at, block, keys, d_scores);
     }
   }
+  const bool drops = options.dropout_threshold > 0;
+  if (drops) MarkDropped(call, first_key, n, query, keys);
   for (int tile = 0; tile * kKeyTile < n; ++tile) {
     const auto [first, last] = keys.scored[tile];
     if (last < 0) continue;
@@ -169,6 +208,7 @@ HWY_INLINE bool DeriveKeyBlock(const CallConstants& call, std::int64_t first_key
       DeriveTile<kGradient, false>(last - first + 1, call, at, block, keys, d_scores);
     }
   }
+  if (drops) ClearDropped(n, keys);
   FindSegments(n, keys);
   return true;
 }

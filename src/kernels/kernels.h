@@ -53,6 +53,12 @@ struct RowOptions {
   std::int64_t bias_key_stride;  // in floats
   bool has_mask, has_bias, has_alibi;
   bool q_is_bf16 = false;  // every element of q is a bf16 number, as it was stored
+  // core/dropout.h. Forward kernels take the weights that are dropped as 0 and multiply what is left by the factor where they finish a row;
+  // decode leaves the factor to who finishes its states.
+  std::uint32_t dropout_threshold = 0;  // 0 is off
+  float dropout_factor = 1;
+  std::uint64_t dropout_seed = 0;
+  std::int64_t dropout_first_group = 0;  // of kDropoutKeys keys: where key 0 is in the mask
 };
 
 /// One query row.
@@ -68,6 +74,7 @@ struct QueryRow {
   std::int64_t first_key;    // of the row's segment; only tracked_prefill asks
   const std::uint8_t* mask;  // [kv_len] by mask_key_stride, nonzero = visible
   const float* bias;         // [kv_len] by bias_key_stride; −inf = not visible
+  std::uint32_t batch, head, query;  // where the row is in the mask of dropout; batch is the same for all rows of a call
 };
 
 /// What the gradients of one query row need beside it.

@@ -11,6 +11,7 @@
 #include <new>
 #include <utility>
 
+#include "kernels/dropout-inl.h"
 #include "kernels/query_block-inl.h"
 #include "kernels/score_tile-inl.h"
 #include "kernels/value_tile-inl.h"
@@ -172,6 +173,7 @@ HWY_INLINE void AttendKeyBlock(const CallConstants& call, std::int64_t first_key
   for (int r = 0; r < kQueryRows; r += kLanes) {
     hn::Store(hn::Add(hn::Load(d, block.row_sum + r), hn::Load(d, block.block_sum + r)), d, block.row_sum + r);
   }
+  if (HWY_UNLIKELY(call.options.dropout_threshold > 0)) DropWeights(call, first_key, n, block, keys);
   AddValues(keys, keys.v.data, keys.v.stride, call.kv.v_dim, block);
 }
 
@@ -193,6 +195,7 @@ HWY_INLINE std::int64_t AttendRows(const CallConstants& call, const QueryRow* ro
       QueryBlock& block = scratch.blocks[num_blocks++];
       const int rows_here = static_cast<int>(std::min<std::int64_t>(kQueryRows, num_rows - r));
       BeginQueryBlock(call, rows + r, rows_here, scratch.keys->zeros, block);
+      if (call.options.dropout_threshold > 0) BeginDropout(call.options, block);
       ForeseeReferences(call, *scratch.keys, block);
       auto tracker = tracker_of(num_blocks - 1);
       if constexpr (decltype(tracker)::kFollows) tracker.BeginQueryBlock(block);

@@ -54,6 +54,7 @@ struct QueryBlock {
   Word* q;          // [WordsOf(head_dim), kQueryRows], as PackQueries does
   float* acc;       // [v_dim, kQueryRows]
   bool acc_is_set;  // false until the first key block is written there
+  alignas(64) std::uint32_t dropout_y0[kQueryRows], dropout_y2[kQueryRows], dropout_y3[kQueryRows];  // dropout-inl.h
 };
 
 /// Whether every row has a reference, or is missing.
@@ -248,6 +249,9 @@ HWY_INLINE std::int64_t FinishQueryBlock(const CallConstants& call, QueryBlock& 
       lse[r] = finished.lse;
     }
     if (row.lse != nullptr) *row.lse = lse[r];
+  }
+  if (call.options.dropout_threshold > 0) {
+    for (float& f : factor) f *= call.options.dropout_factor;
   }
   if (!block.acc_is_set) std::fill_n(block.acc, call.kv.v_dim * kQueryRows, 0.0f);
   LanesToRows(block.acc, call.kv.v_dim, factor, context, block.num_rows);

@@ -10,11 +10,11 @@ Block::Block(const MultiheadAttention::Shape& shape, std::int64_t hidden_dim)
       ln_2(shape.embed_dim, shape.dtype),
       mlp(shape.embed_dim, hidden_dim, shape.dtype) {}
 
-Tensor Block::Forward(const TensorView& x, Cache* cache) const {
+Tensor Block::Forward(const TensorView& x, Cache* cache, std::optional<std::uint64_t> dropout_seed) const {
   Cache own;
   Cache& kept = cache != nullptr ? *cache : own;
   kept.normed_1 = ln_1.Forward(x, &kept.ln_1);
-  kept.after_attn = attn.Forward(kept.normed_1, &kept.attn);
+  kept.after_attn = attn.Forward(kept.normed_1, &kept.attn, dropout_seed);
   AddTo(kept.after_attn, Tensor::CopyOf(x));
   kept.normed_2 = ln_2.Forward(kept.after_attn, &kept.ln_2);
   Tensor y = mlp.Forward(kept.normed_2, &kept.mlp);

@@ -43,6 +43,12 @@ MutableTensorView MutableHeadsFirst(Tensor& rows, const Tokens& of, std::int64_t
   return {rows.mutable_view().mutable_data(), rows.dtype(), HeadsFirstShape(of, heads), HeadsFirstStrides(of, heads)};
 }
 
+AttentionParams ParamsOfRun(AttentionParams params, std::optional<std::uint64_t> dropout_seed) {
+  if (!dropout_seed) params.dropout = 0;
+  params.dropout_seed = dropout_seed.value_or(0);
+  return params;
+}
+
 HeadsResult AttendHeads(const Tensor& q, const Tensor& k, const Tensor& v, std::int64_t heads, std::int64_t kv_heads,
                         const AttentionParams& params, const ExecOptions& exec) {
   const Tokens queries = RowsOf(q), values = RowsOf(v);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "regard/attention.h"
@@ -30,6 +31,9 @@ struct HeadsResult {
 struct HeadsGrads {
   Tensor d_q, d_k, d_v;  // shaped like q, k and v
 };
+
+/// A layer's params in one run: dropout with the run's seed, or none without one.
+AttentionParams ParamsOfRun(AttentionParams params, std::optional<std::uint64_t> dropout_seed);
 
 /// q [batch, q_len, heads · head_dim]; k, v [batch, kv_len, kv_heads · dim]; f32, or f64, for which the reference path is taken.
 HeadsResult AttendHeads(const Tensor& q, const Tensor& k, const Tensor& v, std::int64_t heads, std::int64_t kv_heads,

@@ -55,7 +55,8 @@ MultiheadAttention::MultiheadAttention(const Shape& shape)
   out_proj = Linear(num_heads * head_dim, shape.embed_dim, shape.bias, shape.dtype);
 }
 
-Tensor MultiheadAttention::Forward(const TensorView& query, const TensorView& key, const TensorView& value, Cache* cache) const {
+Tensor MultiheadAttention::Forward(const TensorView& query, const TensorView& key, const TensorView& value, Cache* cache,
+                                   std::optional<std::uint64_t> dropout_seed) const {
   CheckInputs(query, key, value);
   CheckRotary(*this);
   Tensor q = q_proj.Forward(WithBatch(query)), k = k_proj.Forward(WithBatch(key)), v = v_proj.Forward(WithBatch(value));
@@ -63,10 +64,10 @@ Tensor MultiheadAttention::Forward(const TensorView& query, const TensorView& ke
     Rotate(q, num_heads, *rotary, params.q_offset, 1);
     Rotate(k, num_kv_heads, *rotary, {}, 1);
   }
-  HeadsResult result = AttendHeads(q, k, v, num_heads, num_kv_heads, params, exec);
+  HeadsResult result = AttendHeads(q, k, v, num_heads, num_kv_heads, ParamsOfRun(params, dropout_seed), exec);
   Tensor y = out_proj.Forward(result.context);
   if (cache != nullptr) {
-    *cache = {std::move(q), std::move(k), std::move(v), std::move(result.context), std::move(result.lse)};
+    *cache = {std::move(q), std::move(k), std::move(v), std::move(result.context), std::move(result.lse), dropout_seed};
   }
   return LikeInput(std::move(y), query);
 }
@@ -79,8 +80,8 @@ MultiheadAttention::InputGrads MultiheadAttention::Backward(const TensorView& qu
   CheckCache(cache.context);
   DenseLike("d_y", d_y, WithColumns(query.shape(), out_proj.out()), out_proj.weight.value.dtype());
   const Tensor d_context = out_proj.Backward(cache.context, WithBatch(d_y));
-  HeadsGrads grads =
-      AttendHeadsBackward(cache.q, cache.k, cache.v, cache.context, cache.lse, d_context, num_heads, num_kv_heads, params, exec);
+  HeadsGrads grads = AttendHeadsBackward(cache.q, cache.k, cache.v, cache.context, cache.lse, d_context, num_heads, num_kv_heads,
+                                         ParamsOfRun(params, cache.dropout_seed), exec);
   if (rotary) {
     Rotate(grads.d_q, num_heads, *rotary, params.q_offset, -1);
     Rotate(grads.d_k, num_kv_heads, *rotary, {}, -1);

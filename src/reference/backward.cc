@@ -32,7 +32,8 @@ struct Scratch {
 
 // The gradients by one pair's masked score and score.
 struct PairGradient {
-  double weight = 0, d_masked = 0, d_score = 0;
+  double weight = 0, dropped_weight = 0;  // the second is what the context was made with; both the same without dropout
+  double d_masked = 0, d_score = 0;
   double distance = 0;
 };
 
@@ -109,6 +110,9 @@ class ReferenceBackward {
     };
     find(p_.q_segments, p_.q_len, query_place_);
     find(p_.kv_segments, p_.kv_len, key_place_);
+    for (std::int64_t b = 0; p_.is_cached() && b < p_.batch; ++b) {
+      for (std::int64_t j = 0; j < p_.KvLen(b); ++j) key_place_[b * p_.kv_len + j].position = p_.KeyPosition(b, j);
+    }
   }
 
   double& Delta(std::int64_t b, std::int64_t h, std::int64_t i) const { return delta_[(b * p_.heads + h) * p_.q_len + i]; }
@@ -120,8 +124,9 @@ class ReferenceBackward {
     LoadVector(g_.d_context, g_.d_context.Offset(b, h, i, 0), p_.v_dim, s.d_context);
   }
   void LoadKey(std::int64_t b, std::int64_t kv_head, std::int64_t j, const Scratch& s) const {
-    LoadVector(p_.k, p_.k.Offset(b, kv_head, j, 0), p_.head_dim, s.k);
-    LoadVector(p_.v, p_.v.Offset(b, kv_head, j, 0), p_.v_dim, s.v);
+    if (p_.is_cached() && j >= p_.KvLen(b)) return;  // a shorter sequence than others: nobody sees it
+    LoadStored(p_.Key(b, kv_head, j), p_.head_dim, s.k);
+    LoadStored(p_.Value(b, kv_head, j), p_.v_dim, s.v);
   }
 
   // Of the query and the key that are loaded; zeros when the key is not visible.
@@ -130,7 +135,10 @@ class ReferenceBackward {
     if (!pair.visible) return {};
     PairGradient gradient;
     gradient.weight = pair.masked == -kInfinity ? 0 : std::exp(pair.masked - Lse(b, h, i));
-    gradient.d_masked = gradient.weight * (Dot(s.d_context, s.v, p_.v_dim) - Delta(b, h, i));
+    double kept = 1;
+    p_.dropout.Apply(b, h, i, j, j + 1, &kept);
+    gradient.dropped_weight = kept * gradient.weight;
+    gradient.d_masked = gradient.weight * (kept * Dot(s.d_context, s.v, p_.v_dim) - Delta(b, h, i));
     const double tanh = p_.soft_cap > 0 ? pair.capped / p_.soft_cap : 0;
     gradient.d_score = gradient.d_masked * (1 - tanh * tanh);
     gradient.distance = pair.distance;
@@ -166,7 +174,7 @@ class ReferenceBackward {
         const PairGradient pair = Pair(b, h, i, j, s);
         if (pair.weight == 0) continue;
         for (std::int64_t d = 0; d < p_.head_dim; ++d) s.sum[d] += pair.d_score * s.q[d];
-        for (std::int64_t d = 0; d < p_.v_dim; ++d) s.v_sum[d] += pair.weight * s.d_context[d];
+        for (std::int64_t d = 0; d < p_.v_dim; ++d) s.v_sum[d] += pair.dropped_weight * s.d_context[d];
       }
     }
     if (g_.d_k.data != nullptr) {

@@ -133,6 +133,7 @@ void RunReference(const Problem& p, const ExecOptions& exec, int threads, std::b
     Store(results->lse, results->lse.Offset(b, h, i, 0), lse);
     for (std::int64_t j = 0; j < p.kv_len; ++j) Store(results->weights, results->weights.Offset(b, h, i, j), scratch.weights[j]);
     if (results->context.data != nullptr) {
+      p.dropout.Apply(b, h, i, 0, p.kv_len, scratch.weights);
       Context(p, b, h, scratch);
       for (std::int64_t d = 0; d < p.v_dim; ++d) Store(results->context, results->context.Offset(b, h, i, d), scratch.context[d]);
     }

@@ -131,6 +131,9 @@ class StagedBackwardRun {
   // A row with 0 in place of what is not finite, which would spoil what does not see it: 0·NaN = NaN. Returns whether there was any.
   static bool LoadFinite(const View4& view, std::int64_t b, std::int64_t h, std::int64_t t, std::int64_t dim, float* to) {
     LoadRow(ElementAt(view, view.Offset(b, h, t, 0)), view.dtype, view.stride[3], dim, to);
+    return MakeFinite(dim, to);
+  }
+  static bool MakeFinite(std::int64_t dim, float* to) {
     bool bad = false;
     for (std::int64_t d = 0; d < dim; ++d) {
       if (std::isfinite(to[d])) continue;
@@ -152,9 +155,15 @@ class StagedBackwardRun {
       }
       delta_[r] = static_cast<float>(delta);
     }
-    for (std::int64_t j = 0; j < p_.kv_len; ++j) {
-      const bool bad_k = LoadFinite(p_.k, b, kv_head, j, p_.head_dim, k_ + j * p_.head_dim);
-      bad_keys_[j] = LoadFinite(p_.v, b, kv_head, j, p_.v_dim, v_ + j * p_.v_dim) || bad_k;
+    const std::int64_t own_keys = p_.is_cached() ? p_.KvLen(b) : p_.kv_len;  // behind them, zeros
+    std::fill(k_ + own_keys * p_.head_dim, k_ + p_.kv_len * p_.head_dim, 0.0f);
+    std::fill(v_ + own_keys * p_.v_dim, v_ + p_.kv_len * p_.v_dim, 0.0f);
+    std::fill(bad_keys_ + own_keys, bad_keys_ + p_.kv_len, std::uint8_t{0});
+    for (std::int64_t j = 0; j < own_keys; ++j) {
+      LoadStored(p_.Key(b, kv_head, j), p_.head_dim, k_ + j * p_.head_dim);
+      LoadStored(p_.Value(b, kv_head, j), p_.v_dim, v_ + j * p_.v_dim);
+      const bool bad_k = MakeFinite(p_.head_dim, k_ + j * p_.head_dim);
+      bad_keys_[j] = MakeFinite(p_.v_dim, v_ + j * p_.v_dim) || bad_k;
     }
   }
 
@@ -186,6 +195,8 @@ class StagedBackwardRun {
     std::fill(row + keys.end, row + p_.kv_len, 0.0f);
     std::fill(gradient, gradient + keys.begin, 0.0f);
     std::fill(gradient + keys.end, gradient + p_.kv_len, 0.0f);
+    // From here on the gradient by a dropped weight, which d_context · v is, is 0.
+    p_.dropout.Apply(b, h, r % p_.q_len, keys.begin, keys.end, gradient + keys.begin);
     for (std::int64_t j = keys.begin; j < keys.end; ++j) {
       if (row[j] == -kInfinity) {
         row[j] = gradient[j] = 0;
@@ -196,6 +207,7 @@ class StagedBackwardRun {
         gradient[j] = row[j] * (gradient[j] - delta_[r]);
       }
     }
+    p_.dropout.Apply(b, h, r % p_.q_len, keys.begin, keys.end, row + keys.begin);
   }
 
   // d_bias and d_alibi_slopes from the gradients by the masked scores.
@@ -210,7 +222,7 @@ class StagedBackwardRun {
       for (std::int64_t j = keys.begin; j < keys.end; ++j) {
         const double gradient = d_scores_[r * p_.kv_len + j];
         if (of_bias) d_bias_[bias_row * dim[3] + (dim[3] == 1 ? 0 : j)] += gradient;
-        if (of_slopes) d_slopes_[h] -= gradient * std::fabs(static_cast<double>(keys.position - j));
+        if (of_slopes) d_slopes_[h] -= gradient * std::fabs(static_cast<double>(keys.position - p_.KeyPosition(b, j)));
       }
     }
   }

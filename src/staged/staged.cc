@@ -140,8 +140,7 @@ class StagedRun {
   // All queries of the heads that read kv_head of sequence b.
   void RunGroup(std::int64_t b, std::int64_t kv_head) {
     const std::int64_t first_head = kv_head * p_.group_size;
-    const Stack<float> matrix = IsProductOperand(results_.weights, p_.q_len, p_.kv_len)
-                                    ? StackOf<float>(results_.weights, b, first_head, p_.q_len, p_.kv_len)
+    const Stack<float> matrix = WorksInPlace() ? StackOf<float>(results_.weights, b, first_head, p_.q_len, p_.kv_len)
                                     : Stack<float>{scores_buffer_, p_.q_len * p_.kv_len, p_.kv_len};
     ComputeScores(b, kv_head, matrix);
     FinishRows(b, first_head, matrix);
@@ -151,6 +150,8 @@ class StagedRun {
   std::int64_t empty_rows() const { return empty_rows_; }
 
  private:
+  // The matrix becomes the weights, and then with dropout what they are multiplied by, which nobody asked for.
+  bool WorksInPlace() const { return IsProductOperand(results_.weights, p_.q_len, p_.kv_len) && !p_.dropout.is_on(); }
   void ComputeScores(std::int64_t b, std::int64_t kv_head, const Stack<float>& matrix);
   void FinishRows(std::int64_t b, std::int64_t first_head, const Stack<float>& matrix);
   void FinishRow(std::int64_t b, std::int64_t h, std::int64_t i, float* row, float* bias);
@@ -239,8 +240,8 @@ void StagedRun::FinishRow(std::int64_t b, std::int64_t h, std::int64_t i, float*
   std::fill(row, row + keys.begin, 0.0f);
   std::fill(row + keys.end, row + p_.kv_len, 0.0f);
   if (results_.lse.data != nullptr) StoreDouble(results_.lse.data, results_.lse.dtype, results_.lse.Offset(b, h, i, 0), lse);
-  const bool in_place = IsProductOperand(results_.weights, p_.q_len, p_.kv_len);
-  if (!in_place) StoreRow(results_.weights, results_.weights.Offset(b, h, i, 0), row, p_.kv_len);
+  if (!WorksInPlace()) StoreRow(results_.weights, results_.weights.Offset(b, h, i, 0), row, p_.kv_len);
+  p_.dropout.Apply(b, h, i, keys.begin, keys.end, row + keys.begin);
 }
 
 bool StagedRun::IsVisible(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) const {

@@ -323,6 +323,8 @@ Problem HeadOf(const Problem& whole, std::int64_t b, std::int64_t h) {
     p.cached.sequences += b;
     p.cached.first_kv_head += h / whole.group_size;
   }
+  p.dropout.origin.batch += b;
+  p.dropout.origin.head += h;
   p.batch = p.heads = p.kv_heads = p.group_size = 1;
   return p;
 }

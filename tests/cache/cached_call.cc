@@ -138,6 +138,10 @@ CachedCall RandomCall(Random& random, const ModelledCache& modelled) {
     params.q_offset = call.offsets;
   }
   call.threads = static_cast<int>(random.Int(1, 3));
+  if (random.Chance(0.25)) {
+    params.dropout = static_cast<float>(random.OneOf({0.1, 0.5}));
+    params.dropout_seed = random.Next();
+  }
   call.description = std::string("k ") + std::string(Name(call.options.k_dtype)) + ", v " +
                      std::string(Name(call.options.v_dtype)) + ", page_len " + std::to_string(call.options.page_len) +
                      ", batch " + std::to_string(batch) + ", heads " + std::to_string(call.heads) + ", kv_heads " +
@@ -166,6 +170,7 @@ TestProblem ProblemOf(const KvCache& cache, const CachedCall& call, std::size_t 
   p.v = p.memory.back();
   p.params = call.params;
   p.params.q_offset = call.QOffset(b);
+  p.dropout_origin.batch = batch;
   const auto own = [&](const TensorView& view) {
     return (view.dim(0) == 1 ? view : view.Slice(0, batch, batch + 1)).Slice(3, 0, s.length());
   };

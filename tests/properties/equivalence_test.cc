@@ -15,7 +15,7 @@ TEST_P(Equivalence, FollowsTheDefinition) {
   ErrorLedger ledger;
   const std::vector<std::uint64_t> seeds = Seeds(2000);
   for (std::uint64_t seed : seeds) {
-    const TestProblem p = MakeProblem(seed);
+    const TestProblem p = MakeProblem(seed, {.dropout = true});
     const RunResult reference = RunPath(ReferencePath(), p);
     Random layout(seed);
     const RunResult result = RunPath(GetParam(), p, {.layout = &layout, .any_output_type = layout.Chance(0.3)});

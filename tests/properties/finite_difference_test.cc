@@ -55,6 +55,7 @@ TEST(FiniteDifference, TheReferenceDerivesWhatItComputes) {
   ProblemOptions options;
   options.any_type = options.any_layout = options.empty_shapes = false;
   options.max_tokens = 12;
+  options.dropout = true;
   std::map<std::string, double> largest;  // by gradient: the largest number that was checked
   std::map<std::string, std::int64_t> checked;
   for (std::uint64_t seed : Seeds(700)) {

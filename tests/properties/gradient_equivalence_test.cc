@@ -17,7 +17,7 @@ TEST_P(GradientEquivalence, FollowsTheDefinition) {
   ErrorLedger ledger;
   const std::vector<std::uint64_t> seeds = Seeds(1000);
   for (std::uint64_t seed : seeds) {
-    const TestProblem p = MakeProblem(seed);
+    const TestProblem p = MakeProblem(seed, {.dropout = true});
     SCOPED_TRACE(p.description);
     const GradientCase c(seed, p);
     const GradientResult reference = RunBackward(ReferencePath(), p, c);

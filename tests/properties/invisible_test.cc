@@ -44,7 +44,7 @@ struct Visibility {
 TEST(Invisible, KeysAndValuesThatNobodySeesMayHoldAnything) {
   std::int64_t spoiled = 0;
   for (std::uint64_t seed : Seeds(300)) {
-    const TestProblem p = MakeProblem(seed);
+    const TestProblem p = MakeProblem(seed, {.dropout = true});
     SCOPED_TRACE(p.description);
     std::vector<RunResult> before;
     for (const PathCase& path : AllPaths()) before.push_back(RunPath(path, p));
@@ -71,6 +71,7 @@ TEST(Invisible, KeysAndValuesThatNobodySeesMayHoldAnything) {
 TEST(Invisible, ABiasOnAHiddenCellMayBeNaN) {
   ProblemOptions options;
   options.any_layout = false;
+  options.dropout = true;
   for (std::uint64_t seed : Seeds(150)) {
     TestProblem p = MakeProblem(seed, options);
     SCOPED_TRACE(p.description);
@@ -94,6 +95,7 @@ TEST(Invisible, ABiasOnAHiddenCellMayBeNaN) {
 TEST(Invisible, ASpoiledKeySpoilsTheRowsThatSeeIt) {
   ProblemOptions options;
   options.any_layout = false;
+  options.dropout = true;
   options.empty_shapes = false;
   std::int64_t seen = 0, hidden = 0;
   for (std::uint64_t seed : Seeds(150)) {
@@ -136,6 +138,7 @@ TEST(Invisible, ASpoiledKeySpoilsTheRowsThatSeeIt) {
 TEST(Invisible, ASpoiledValueSpoilsOneElementOfTheRowsThatSeeIt) {
   ProblemOptions options;
   options.any_layout = false;
+  options.dropout = true;
   options.empty_shapes = false;
   for (std::uint64_t seed : Seeds(150)) {
     const TestProblem p = MakeProblem(seed, options);

@@ -67,7 +67,7 @@ bool Run(const Arguments& arguments) {
     const std::uint64_t seed = arguments.first + done;
     Random random(~seed);
     try {
-      CheckPromises(MakeProblem(seed), random, ledger);
+      CheckPromises(MakeProblem(seed, {.dropout = true}), random, ledger);
     } catch (const std::exception& error) {
       ADD_FAILURE() << error.what();
     }

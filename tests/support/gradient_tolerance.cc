@@ -44,6 +44,7 @@ class GradientBoundsMaker {
         d_context_(Tensor::CopyOf(AsRank4(c.d_context), DType::kF64)),
         context_(Tensor::CopyOf(AsRank4(c.context), DType::kF64)),
         lse_(Tensor::CopyOf(c.lse, DType::kF64)),
+        multipliers_(p),
         scale_(p.params.scale.value_or(static_cast<float>(1 / std::sqrt(static_cast<double>(p.head_dim))))) {}
 
   GradientResult Make() {
@@ -66,7 +67,8 @@ class GradientBoundsMaker {
         }
         for (std::int64_t d = 0; d < p_.v_dim; ++d) {
           const double x = d_context_.As<double>()[row * p_.v_dim + d];
-          v[Size(key * p_.v_dim + d)].Add(pair.weight * x, pair.weight_error * std::fabs(x));
+          const double kept = multipliers_.at(row, j), error = pair.weight_error + multipliers_.roundings() * a_.unit * pair.weight;
+          v[Size(key * p_.v_dim + d)].Add(kept * pair.weight * x, kept * error * std::fabs(x));
         }
         if (!bias.empty()) bias[BiasElement(b, h, i, j)].Add(pair.d_masked, pair.d_masked_error);
         if (!slopes.empty()) slopes[Size(h)].Add(pair.d_masked * pair.distance, pair.d_masked_error * pair.distance);
@@ -152,7 +154,10 @@ class GradientBoundsMaker {
       product += term;
       magnitude += std::fabs(term);
     }
-    const double roundings = 1 + ConversionRoundings(c_.d_context.dtype(), a_) + ConversionRoundings(p_.v.dtype(), a_);
+    product *= multipliers_.at(row, j);
+    magnitude *= multipliers_.at(row, j);
+    const double roundings =
+        1 + multipliers_.roundings() + ConversionRoundings(c_.d_context.dtype(), a_) + ConversionRoundings(p_.v.dtype(), a_);
     const double above = product - delta_;
     const double above_error = Growth(static_cast<double>(p_.v_dim) + roundings) * a_.unit * (magnitude + std::fabs(delta_)) +
                                delta_error_ + static_cast<double>(p_.v_dim) * a_.smallest;
@@ -185,6 +190,7 @@ class GradientBoundsMaker {
   const Arithmetic& a_;
   const Bounds forward_;
   const Tensor q_, k_, v_, d_context_, context_, lse_;  // dense
+  const Multipliers multipliers_;
   const double scale_;
   double delta_ = 0, delta_error_ = 0;  // of the row at hand
 };

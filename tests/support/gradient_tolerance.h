@@ -9,6 +9,8 @@
 //   d_sinks    in f64, but for the rounding of an f64 sink
 //   d_q …      Σ |error of one factor · other factor| + γ(terms)·u·Σ|products|, and the same for each other sum
 //
+// With dropout the weight of d_v and Σ|d_context·v| are times their multiplier, which is one more rounding.
+//
 // A row whose weights may be off by half says nothing, and neither do the keys it reaches: their bounds are infinite.
 #pragma once
 

@@ -70,8 +70,10 @@ GradientCase::GradientCase(std::uint64_t seed, const TestProblem& p, bool any_la
   Tensor context_memory(DType::kF64, shape), lse_memory(DType::kF64, lse_shape);
   const Plan plan(PlanShape::Of(p.q, p.k, p.v), p.params, {.path = Path::kReference, .threads = 1});
   Workspace workspace = plan.MakeWorkspace();
+  Inputs inputs{p.q, p.k, p.v};
+  inputs.dropout_origin = p.dropout_origin;
   const Status status =
-      plan.Run({p.q, p.k, p.v}, {.context = context_memory.mutable_view(), .lse = lse_memory.mutable_view()}, workspace);
+      plan.Run(inputs, {.context = context_memory.mutable_view(), .lse = lse_memory.mutable_view()}, workspace);
   EXPECT_TRUE(status.ok()) << status.message();
   context = context_memory;
   lse = lse_memory;
@@ -102,7 +104,9 @@ GradientResult RunBackward(const PathCase& path, const TestProblem& p, const Gra
   const BackwardPlan plan(PlanShape::Of(p.q, p.k, p.v), p.params,
                           {.path = path.path, .isa = path.isa, .threads = options.threads > 0 ? options.threads : p.threads});
   Workspace workspace = plan.MakeWorkspace();
-  const Status status = plan.Run({{p.q, p.k, p.v}, c.context, c.lse, c.d_context},
+  Inputs forward{p.q, p.k, p.v};
+  forward.dropout_origin = p.dropout_origin;
+  const Status status = plan.Run({forward, c.context, c.lse, c.d_context},
                                  {.d_q = d_q.view(),
                                   .d_k = d_k.view(),
                                   .d_v = d_v.view(),

@@ -120,7 +120,9 @@ RunResult RunPath(const PathCase& path, const TestProblem& p, const RunOptions& 
   const Plan plan(PlanShape::Of(p.q, p.k, p.v), p.params,
                   {.path = path.path, .isa = path.isa, .threads = options.threads > 0 ? options.threads : p.threads});
   Workspace workspace = plan.MakeWorkspace();
-  const Status status = plan.Run({p.q, p.k, p.v}, outputs, workspace);
+  Inputs inputs{p.q, p.k, p.v};
+  inputs.dropout_origin = p.dropout_origin;
+  const Status status = plan.Run(inputs, outputs, workspace);
   EXPECT_TRUE(status.ok()) << path.Name() << ": " << status.message();
   result.context = context.Read();
   result.lse = lse.Read();

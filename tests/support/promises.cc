@@ -99,7 +99,7 @@ Tensor Spoilt(const Tensor& right, Random& random) {
 }
 
 void CheckDiagnosis(const TestProblem& p, Random& random) {
-  if (!random.Chance(0.3)) return;
+  if (!random.Chance(0.3) || p.params.dropout > 0) return;
   const std::vector<Target> targets = Targets();
   const Target& target = targets[static_cast<std::size_t>(random.Int(0, static_cast<std::int64_t>(targets.size()) - 1))];
   const std::string isa = target.supported ? target.name : std::string();

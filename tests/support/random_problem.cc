@@ -29,6 +29,7 @@ class Maker {
     DrawHeadTensors();
     // Starting a team takes longer than most of these problems.
     p_.threads = random_.Chance(0.1) ? static_cast<int>(random_.Int(2, 3)) : 1;
+    if (options_.dropout && random_.Chance(0.3)) DrawDropout();
     Describe(origin);
     return std::move(p_);
   }
@@ -230,6 +231,13 @@ class Maker {
     if (options_.soft_cap && random_.Chance(0.25)) params.soft_cap = static_cast<float>(random_.OneOf({0.5, 5.0, 30.0, 200.0}));
   }
 
+  void DrawDropout() {
+    p_.params.dropout = static_cast<float>(random_.OneOf({0.1, 0.3, 0.5, 0.9}));
+    p_.params.dropout_seed = random_.Next();
+    if (random_.Chance(0.5)) return;
+    p_.dropout_origin = {random_.Int(0, 3), random_.Int(0, 40), random_.Int(0, 5000), 8 * random_.Int(0, 40)};
+  }
+
   void Describe(const std::string& origin) {
     std::string& text = p_.description;
     text = origin + ": batch " + std::to_string(p_.batch) + ", heads " + std::to_string(p_.heads) + "/" +
@@ -249,7 +257,8 @@ class Maker {
                                                   {static_cast<bool>(params.kv_lens), "kv_lens"},
                                                   {static_cast<bool>(params.q_segments), "segments"},
                                                   {static_cast<bool>(params.alibi_slopes), "alibi"},
-                                                  {static_cast<bool>(params.sinks), "sinks"}};
+                                                  {static_cast<bool>(params.sinks), "sinks"},
+                                                  {params.dropout > 0, "dropout"}};
     for (const auto& [used, name] : parts) {
       if (used) text += std::string(", ") + name;
     }

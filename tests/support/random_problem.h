@@ -25,7 +25,7 @@ namespace regard::test {
 enum class Family { kNormal, kWide, kEqual, kRising, kFalling, kOneHot, kDenormal };
 const char* Name(Family family);
 
-/// What may be drawn. The default draws everything.
+/// What may be drawn. The default draws everything but dropout, of which the invariants of a softmax know nothing.
 struct ProblemOptions {
   bool hiding = true;  // causal, windows, mask, −inf in the bias, kv_lens, segments
   bool bias = true;    // bias and ALiBi
@@ -35,6 +35,7 @@ struct ProblemOptions {
   bool any_type = true;      // else f32
   bool empty_shapes = true;  // batch, q_len or kv_len 0
   std::int64_t max_tokens = 40;
+  bool dropout = false;
 };
 
 struct TestProblem {
@@ -44,6 +45,7 @@ struct TestProblem {
   Family family = Family::kNormal;
   TensorView q, k, v;  // rank 4, or rank 2 when batch and heads are 1
   AttentionParams params;
+  DropoutOrigin dropout_origin;
   int threads = 1;
 
   std::vector<Tensor> memory;  // what the views look at

@@ -40,7 +40,8 @@ class BoundsMaker {
         lost_(weight_rounding > 0 ? arithmetic.smallest : arithmetic.unit * arithmetic.smallest),
         q_(Tensor::CopyOf(p_.q, DType::kF64)),
         k_(Tensor::CopyOf(p_.k, DType::kF64)),
-        v_(Tensor::CopyOf(p_.v, DType::kF64)) {
+        v_(Tensor::CopyOf(p_.v, DType::kF64)),
+        multipliers_(p_) {
     for (Grid* grid : {&bounds_.scores, &bounds_.capped, &bounds_.masked_scores, &bounds_.weights}) *grid = Zeros(p_.kv_len);
     bounds_.context = Zeros(p_.v_dim);
     bounds_.lse = Zeros(1);
@@ -158,13 +159,15 @@ class BoundsMaker {
     scaled_weights_ = internal::ScaledWeights(integers_, p_.v_dim);
     for (std::int64_t j = 0; j < p_.kv_len; ++j) {
       const double* const v = v_.As<double>() + KvRow(b, h, j) * p_.v_dim;
-      if (r_.weights.at(row, j) > 0) scaled_weights_.Add(j, r_.weights.at(row, j), [v](std::int64_t d) { return v[d]; });
+      const double weight = multipliers_.at(row, j) * r_.weights.at(row, j);  // one that is dropped is 0, and so exact
+      if (weight > 0) scaled_weights_.Add(j, weight, [v](std::int64_t d) { return v[d]; });
     }
   }
 
   void BoundContext(std::int64_t row, std::int64_t b, std::int64_t h, std::int64_t d) {
     if (!std::isfinite(r_.lse.at(row, 0)) || p_.kv_len == 0) return;
-    const double roundings = Growth(static_cast<double>(p_.kv_len)) + 2 + ConversionRoundings(p_.v.dtype(), a_);
+    const double roundings =
+        Growth(static_cast<double>(p_.kv_len)) + 2 + multipliers_.roundings() + ConversionRoundings(p_.v.dtype(), a_);
     // Products, and values that were converted, may be too small to keep their digits.
     double bound = static_cast<double>(p_.kv_len) * lost_ * (1 + ConversionRoundings(p_.v.dtype(), a_)) +
                    (weight_rounding_ > 0 ? a_.smallest : 0) + scaled_weights_.Error(d);
@@ -174,7 +177,7 @@ class BoundsMaker {
       const double weight = r_.weights.at(row, j);
       // A weight is at most 1, and so is its error.
       const double weight_error = weight > 0 ? std::min(1.0, weight * weight_error_[static_cast<std::size_t>(j)]) : 0;
-      bound += (weight_error + weight * (roundings * a_.unit + weight_rounding_) + a_.smallest) * v;
+      bound += multipliers_.at(row, j) * (weight_error + weight * (roundings * a_.unit + weight_rounding_) + a_.smallest) * v;
     }
     bounds_.context.at(row, d) = bound;
   }
@@ -185,7 +188,8 @@ class BoundsMaker {
   const double weight_rounding_;
   const internal::IntegerRounding integers_;
   const double lost_;
-  const Tensor q_, k_, v_;                         // dense
+  const Tensor q_, k_, v_;  // dense
+  const Multipliers multipliers_;
   double largest_ = -kInfinity;                    // of the row at hand: its largest masked score
   std::vector<double> weight_error_;               // likewise: relative errors
   internal::ScaledWeights scaled_weights_{{}, 0};  // likewise
@@ -207,6 +211,11 @@ const Arithmetic& ArithmeticOf(Path path) {
       return kFused;
   }
   return kReference;
+}
+
+Multipliers::Multipliers(const TestProblem& p) : kv_len_(p.kv_len) {
+  if (p.params.dropout == 0) return;
+  values_ = DropoutMask({p.batch, p.heads, p.q_len, p.kv_len}, p.params.dropout, p.params.dropout_seed, p.dropout_origin);
 }
 
 double Growth(double terms) { return terms > 64 ? 8 * std::sqrt(terms) : terms; }

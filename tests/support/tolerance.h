@@ -12,6 +12,7 @@
 //                  the weights, + γ of the sum; a weight's is both together + 2u
 //   lse            ln(1 + relative error of the sum) + l·u·(|max| + |ln sum|)         ibid., the shifted log-sum-exp
 //   context        Σ w|v|·(relative error of w + γ of the product + rounding of the weights)
+//                  with dropout w times its multiplier, which is one more rounding
 //
 // plus the underflow unit where numbers are that small, or those numbers themselves where they are taken as 0, and half a unit of the stored
 // type. Sums of n > 64 terms are taken as
@@ -48,6 +49,19 @@ const Arithmetic& ArithmeticOf(Path path);
 double Growth(double terms);
 /// Rounding an f64 input to the path's f32 is one more error of each operand.
 double ConversionRoundings(DType dtype, const Arithmetic& arithmetic);
+
+/// What dropout multiplies the weights of a problem by, [rows, kv_len]; without a tensor, and so 1 everywhere, where there is none.
+class Multipliers {
+ public:
+  explicit Multipliers(const TestProblem& problem);
+  double at(std::int64_t row, std::int64_t key) const { return values_ ? values_.As<float>()[row * kv_len_ + key] : 1; }
+  /// Roundings that they bring.
+  double roundings() const { return values_ ? 1 : 0; }
+
+ private:
+  std::int64_t kv_len_;
+  Tensor values_;
+};
 
 /// Half the distance between neighbours of a stored float type near `value`; 0 for f64.
 double StoredHalfUnit(DType dtype, double value);
