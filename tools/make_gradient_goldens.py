@@ -5,7 +5,8 @@
 
 The forward pass is written out with tensors, as in a notebook; nothing of a backward pass is. Each case has the inputs in float32 (what is
 random is drawn by NumPy, and rounded before it is used) and the results in float64; the metadata say what is no tensor: scale, causal,
-q_offset, window_left, window_right, soft_cap.
+q_offset, window_left, window_right, soft_cap, dropout, dropout_seed. The mask of dropout is made here by the words of
+include/regard/attention.h and src/core/dropout.h, not by the library.
 """
 
 import argparse
@@ -24,7 +25,30 @@ CASES = {
     "broadcast_bias": dict(batch=2, heads=3, kv_heads=3, q_len=3, kv_len=8, head_dim=4, v_dim=4, bias=(3, 1, 8)),
     "alibi_sinks": dict(batch=1, heads=4, kv_heads=2, q_len=6, kv_len=6, head_dim=4, v_dim=4, causal=True, q_offset=0, alibi=True, sinks=True),
     "lengths_mask": dict(batch=3, heads=2, kv_heads=2, q_len=4, kv_len=7, head_dim=3, v_dim=6, kv_lens=(7, 3, 0), mask=True, sinks=True),
+    "dropout": dict(batch=2, heads=2, kv_heads=1, q_len=5, kv_len=19, head_dim=4, v_dim=3, dropout=0.5, dropout_seed=7),
+    "dropout_options": dict(batch=2, heads=4, kv_heads=2, q_len=6, kv_len=11, head_dim=5, v_dim=4, causal=True, q_offset=5, soft_cap=3.0, bias=(1, 4, 6, 11), alibi=True, sinks=True, dropout=0.1, dropout_seed=0x123456789abcdef0),
 }
+
+
+def philox4x32_7(counter, key):
+    """Four words of 32 bits for each counter, a list of four arrays of uint64 below 2^32, and a key of 64 bits (Salmon et al. 2011)."""
+    low = np.uint64(0xFFFFFFFF)
+    c, k = list(counter), [key & 0xFFFFFFFF, key >> 32]
+    for _ in range(7):
+        p, q = np.uint64(0xD2511F53) * c[0], np.uint64(0xCD9E8D57) * c[2]
+        c = [q >> np.uint64(32) ^ c[1] ^ np.uint64(k[0]), q & low, p >> np.uint64(32) ^ c[3] ^ np.uint64(k[1]), p & low]
+        k = [k[0] + 0x9E3779B9 & 0xFFFFFFFF, k[1] + 0xBB67AE85 & 0xFFFFFFFF]
+    return c
+
+
+def dropout_mask(shape, p, seed):
+    """What weights are multiplied by, float64 [batch, heads, q_len, kv_len]: 0 or the float32 nearest to 1/(1 - p)."""
+    b, h, i, j = np.indices(shape, dtype=np.uint64)
+    words = np.stack(philox4x32_7([j // np.uint64(8), i, h, b], seed))
+    word = np.take_along_axis(words, (j % np.uint64(8) // np.uint64(2)).astype(np.int64)[None], 0)[0]
+    number = word >> j % np.uint64(2) * np.uint64(16) & np.uint64(0xFFFF)
+    threshold = int(np.floor(float(np.float32(p)) * 65536 + 0.5))
+    return np.where(number < threshold, 0.0, float(np.float32(65536 / (65536 - threshold))))
 
 
 def forward(x, case):
@@ -54,7 +78,10 @@ def forward(x, case):
     total = exponentials.sum(-1, keepdim=True)
     if "sinks" in x:
         total = total + torch.exp(x["sinks"]).reshape(1, heads, 1, 1)
-    context = torch.where(total > 0, exponentials / torch.where(total > 0, total, torch.ones_like(total)), exponentials) @ v
+    weights = torch.where(total > 0, exponentials / torch.where(total > 0, total, torch.ones_like(total)), exponentials)
+    if "dropout" in case:
+        weights = weights * torch.from_numpy(dropout_mask(tuple(weights.shape), case["dropout"], case["dropout_seed"]))
+    context = weights @ v
     return context, torch.log(total).squeeze(-1)
 
 
@@ -97,7 +124,7 @@ def main():
             tensors[f"{name}.{key}"] = value
         for key, value in results.items():
             tensors[f"{name}.{key}"] = value.numpy()
-        for key in ("scale", "causal", "q_offset", "window_left", "window_right", "soft_cap"):
+        for key in ("scale", "causal", "q_offset", "window_left", "window_right", "soft_cap", "dropout", "dropout_seed"):
             if key in case:
                 metadata[f"{name}.{key}"] = str(case[key]).lower()
     safetensors_file.write(arguments.file, tensors, metadata)

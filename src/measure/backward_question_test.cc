@@ -29,6 +29,20 @@ TEST(BackwardQuestion, RightGradientsPassAndUseTheirBound) {
   }
 }
 
+TEST(BackwardQuestion, SoDoThoseOfDropoutAndSixteenBits) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    BenchCase c = Small(true);
+    c.dtype = dtype;
+    c.feature = dtype == DType::kF32 ? Feature::kDropout : Feature::kNone;
+    Workload work(c);
+    BackwardRun run(work, {.threads = 1});
+    run.Run();
+    const Verification verification = run.Verify();
+    EXPECT_TRUE(verification.passed()) << verification.fault;
+    EXPECT_GT(verification.worst, 0.01) << "so wide a bound would let faults pass";
+  }
+}
+
 TEST(BackwardQuestion, WrongGradientsDoNotPass) {
   const auto fault_of = [](const auto& spoil) {
     Workload work(Small(true));

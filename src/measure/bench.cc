@@ -111,7 +111,7 @@ void Bench::Time(const std::function<void()>& run, const BenchCase& bench_case, 
 
 bool Bench::UsesBf16Dots(const BenchCase& bench_case) {
   return bench_case.dtype == DType::kBF16 && bench_case.exec.path == Path::kFused && !bench_case.IsDecode() &&
-         LimitsOf(bench_case.exec.isa).bf16_peak_flops > 0;
+         !bench_case.backward && LimitsOf(bench_case.exec.isa).bf16_peak_flops > 0;
 }
 
 void Bench::Rate(const BenchCase& bench_case, const Work& work, BenchRow* row) {

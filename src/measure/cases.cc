@@ -32,6 +32,8 @@ Words WordsOf(Feature feature) {
       return {"sinks", "sinks"};
     case Feature::kSoftCap:
       return {"soft-cap", fmt::format("soft_cap {}", kSoftCap)};
+    case Feature::kDropout:
+      return {"dropout", fmt::format("dropout {}", kDropout)};
     case Feature::kPacked:
       return {"packed", "5 packed sequences"};
     case Feature::kTokenMajor:
@@ -225,6 +227,8 @@ std::vector<BenchCase> BackwardCases(const CaseSelection& selection) {
     }
   }
   const BenchCase full = Backward(kQuick, Prefill(kQuick, 2048, 64, kFull, 8));
+  cases.push_back(With(Feature::kDropout, kDefault, full));
+  cases.push_back(Stored(DType::kBF16, kDefault, full));
   cases.push_back(Along(Path::kStaged, kDefault, full));
   if (selection.isa.empty() && IsSecondTarget("AVX2")) cases.push_back(On("AVX2", kDefault, full));
   if (selection.threads <= 0) cases.push_back(Threads(2, kDefault, full));
@@ -291,6 +295,10 @@ std::vector<BenchCase> AllCases(const CaseSelection& selection) {
   add(With(Feature::kWindow, kQuick, causal64));
   add(With(Feature::kSinks, kDefault, causal64));
   add(With(Feature::kSoftCap, kQuick, full64));
+  add(With(Feature::kDropout, kDefault, full64));
+  add(With(Feature::kDropout, kNamed, causal64));
+  add(With(Feature::kDropout, kNamed, full128));
+  add(With(Feature::kDropout, kNamed, Decode(kDefault, 8192)));
   add(With(Feature::kPacked, kDefault, causal64));
   add(With(Feature::kTokenMajor, kDefault, full64));
   add(With(Feature::kTokenMajor, kNamed, causal128));

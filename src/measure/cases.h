@@ -19,6 +19,7 @@ enum class Feature : std::uint8_t {
   kWindow,      // window_left 256
   kSinks,       // one logit a head
   kSoftCap,     // soft_cap 30
+  kDropout,     // probability 0.1
   kPacked,      // five sequences of unequal length in one row of tokens
   kTokenMajor,  // q, k, v and context [batch, tokens, heads, dim] in memory
   kPaged,       // keys and values in a cache of the case's type, pages as long as the cache chooses
@@ -64,6 +65,7 @@ struct BenchCase {
 
 inline constexpr std::int64_t kWindowLeft = 256;
 inline constexpr float kSoftCap = 30;
+inline constexpr float kDropout = 0.1f;
 
 struct CaseSelection {
   bool quick = false;  // Rank::kQuick only

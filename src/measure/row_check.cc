@@ -6,6 +6,10 @@
 namespace regard::measure {
 namespace {
 
+double Square(double x) { return x * x; }
+
+}  // namespace
+
 double StorageUnit(DType dtype) {
   switch (dtype) {
     case DType::kF16:
@@ -16,10 +20,6 @@ double StorageUnit(DType dtype) {
       return dtype == DType::kF64 ? 0x1p-53 : kUnit;
   }
 }
-
-double Square(double x) { return x * x; }
-
-}  // namespace
 
 double SumError(std::int64_t count) { return 2 * (std::sqrt(static_cast<double>(count)) + 8) * kUnit; }
 
@@ -33,6 +33,8 @@ double ScoreError(const ScoreTerms& terms) {
 RowCheck::RowCheck(const Workload::Row& row, double weight_unit, const internal::IntegerRounding& integers)
     : keys_(row.k.dim(2)), reference_(ComputeStages(row.q, row.k, row.v, row.params, {.path = Path::kReference, .threads = 1})) {
   const Tensor q = Tensor::CopyOf(row.q, DType::kF64), k = Tensor::CopyOf(row.k, DType::kF64);
+  if (row.params.dropout > 0)
+    multipliers_ = DropoutMask({1, 1, 1, keys_}, row.params.dropout, row.params.dropout_seed, row.place);
   const std::int64_t dim = row.q.dim(3);
   double largest_q = 0;
   for (std::int64_t d = 0; d < dim; ++d) largest_q = std::max(largest_q, std::fabs(q.As<double>()[d]));
@@ -54,8 +56,12 @@ void RowCheck::SumValues(const Workload::Row& row, double weight_unit, const int
   const std::int64_t dim = row.v.dim(3);
   squares_.resize(static_cast<std::size_t>(dim));
   magnitudes_.resize(static_cast<std::size_t>(dim));
-  std::vector<double> context, scales;
-  for (std::int64_t d = 0; d < dim; ++d) context.push_back(std::fabs(Context(d)));
+  for (std::int64_t d = 0; d < dim; ++d) {
+    double sum = 0;
+    for (std::int64_t j = 0; multipliers_ && j < keys_; ++j) sum += Multiplier(j) * Weight(j) * v.As<double>()[j * dim + d];
+    contexts_.push_back(multipliers_ ? sum : reference_.context(0, 0, 0, d));
+  }
+  std::vector<double> scales;
   for (std::int64_t first = 0; first < keys_; first += integers.keys) {
     const std::int64_t end = std::min(first + integers.keys, keys_);
     scales.clear();
@@ -72,9 +78,10 @@ void RowCheck::SumValues(const Workload::Row& row, double weight_unit, const int
       const double error = weight * score_error_[static_cast<std::size_t>(j)];
       const double of_level = scale > 0 ? integers.weight * largest / scale : 0;
       for (std::int64_t d = 0; d < dim; ++d) {
-        const double value = std::fabs(v.As<double>()[j * dim + d]);
+        const double value = Multiplier(j) * std::fabs(v.As<double>()[j * dim + d]);
         const auto n = static_cast<std::size_t>(d);
-        squares_[n] += Square(error * (value + context[n])) + Square(weight * weight_unit * value) + Square(of_level * value);
+        squares_[n] +=
+            Square(error * (value + std::fabs(contexts_[n]))) + Square(weight * weight_unit * value) + Square(of_level * value);
         magnitudes_[n] += weight * value;
       }
     }

@@ -43,8 +43,9 @@ TEST(SampleRows, OfFewQueriesAreAll) {
 }
 
 TEST(Verify, AcceptsEveryPathAndFeature) {
-  for (const Feature feature : {Feature::kNone, Feature::kMask, Feature::kBias, Feature::kAlibi, Feature::kWindow,
-                                Feature::kSinks, Feature::kSoftCap, Feature::kPacked, Feature::kTokenMajor, Feature::kRising}) {
+  for (const Feature feature :
+       {Feature::kNone, Feature::kMask, Feature::kBias, Feature::kAlibi, Feature::kWindow, Feature::kSinks, Feature::kSoftCap,
+        Feature::kDropout, Feature::kPacked, Feature::kTokenMajor, Feature::kRising}) {
     const Workload work(Small(feature));
     for (const Path path : {Path::kFused, Path::kStaged, Path::kReference}) {
       const AttentionResult result = Compute(work, work.params(), {.path = path, .threads = 1});

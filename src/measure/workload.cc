@@ -110,6 +110,10 @@ void Workload::MakeFeature() {
     case Feature::kSoftCap:
       params_.soft_cap = kSoftCap;
       break;
+    case Feature::kDropout:
+      params_.dropout = kDropout;
+      params_.dropout_seed = 8;
+      break;
     case Feature::kPacked: {
       segment_ends_.clear();
       segments_ = Tensor(DType::kI32, {1, case_.kv_len});
@@ -210,8 +214,11 @@ Workload::Row Workload::RowCall(std::int64_t head, std::int64_t query) const {
   const auto pick = [](const TensorView& x, std::int64_t h, std::int64_t from, std::int64_t to) {
     return x.Slice(1, h, h + 1).Slice(2, from, to);
   };
-  Row row{pick(AsRows(q_view_), head, query, query + 1), pick(k_view_, kv_head, begin, end), pick(v_view_, kv_head, begin, end),
-          params_};
+  Row row{pick(AsRows(q_view_), head, query, query + 1),
+          pick(k_view_, kv_head, begin, end),
+          pick(v_view_, kv_head, begin, end),
+          params_,
+          {.head = head, .query = query, .key = begin}};
   row.params.q_offset = Position(query) - begin;
   row.params.q_segments = row.params.kv_segments = {};
   if (params_.mask) row.params.mask = params_.mask.Slice(2, query, query + 1).Slice(3, begin, end);

@@ -55,6 +55,7 @@ class Workload {
   struct Row {
     TensorView q, k, v;  // [1, 1, 1 or keys, dim]
     AttentionParams params;
+    DropoutOrigin place;  // of the row in the case's mask of dropout
   };
   Row RowCall(std::int64_t head, std::int64_t query) const;
 

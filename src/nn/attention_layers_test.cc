@@ -1,6 +1,7 @@
 // The attention layers against differences of their own forward pass, in double, and what they refuse. PyTorch's numbers: goldens_test.cc.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -107,6 +108,63 @@ TEST(MultiheadAttention, DerivesWhatItComputes) {
       }
     }
   }
+}
+
+// With a seed a loss is a function like another; the backward run takes the seed from the cache.
+TEST(Dropout, LayersDeriveWhatTheyComputeWithASeed) {
+  Tensor x = Numbers(DType::kF64, {2, 5, 6}, 1);
+  const Tensor d_y = Numbers(DType::kF64, {2, 5, 6}, 2);
+  const auto check = [&](auto& layer, auto& cache, AttentionParams& params) {
+    params.causal = true;
+    params.dropout = 0.4f;
+    ParameterList parameters;
+    layer.AppendParameters("", &parameters);
+    FillAll(parameters, 0.5, 1);
+    layer.Forward(x, &cache, 77);
+    const Tensor d_x = layer.Backward(x, cache, d_y);
+    const auto loss = [&] { return SumOfProducts(layer.Forward(x, nullptr, 77), d_y); };
+    ExpectGradient("x", x, d_x, loss);
+    for (const auto& [name, parameter] : parameters) {
+      if (name.find("key.bias") != std::string::npos || name.find("k_proj.bias") != std::string::npos) continue;  // 0
+      ExpectGradient(name, parameter->value, parameter->grad, loss);
+    }
+  };
+  SelfAttention single(6, 6, false, DType::kF64);
+  SelfAttention::Cache single_cache;
+  check(single, single_cache, single.params);
+  MultiheadAttention several({.embed_dim = 6, .num_heads = 3, .dtype = DType::kF64});
+  MultiheadAttention::Cache several_cache;
+  check(several, several_cache, several.params);
+  Block block({.embed_dim = 6, .num_heads = 2, .dtype = DType::kF64}, 8);
+  Block::Cache block_cache;
+  check(block, block_cache, block.attn.params);
+}
+
+TEST(Dropout, ActsInRunsWithASeedAlone) {
+  MultiheadAttention plain({.embed_dim = 6, .num_heads = 3});
+  ParameterList parameters;
+  plain.AppendParameters("", &parameters);
+  InitNormal(parameters, 0.5, 5);
+  MultiheadAttention dropping = plain;
+  dropping.params.dropout = 0.5f;
+  dropping.params.dropout_seed = 9;
+  const Tensor x = Numbers(DType::kF32, {7, 6}, 1);
+  const auto same = [](const Tensor& a, const Tensor& b) {
+    return std::equal(a.As<float>(), a.As<float>() + a.num_elements(), b.As<float>());
+  };
+  const Tensor evaluated = plain.Forward(x);
+  EXPECT_TRUE(same(evaluated, dropping.Forward(x)));
+  EXPECT_TRUE(same(evaluated, plain.Forward(x, nullptr, 3)));
+  const Tensor trained = dropping.Forward(x, nullptr, 3);
+  EXPECT_FALSE(same(evaluated, trained));
+  EXPECT_TRUE(same(trained, dropping.Forward(x, nullptr, 3)));
+  EXPECT_FALSE(same(trained, dropping.Forward(x, nullptr, 4)));
+  // The context is that of attention.h with the run's seed.
+  MultiheadAttention::Cache cache;
+  dropping.Forward(x, &cache, 3);
+  const auto heads = [](const Tensor& rows) { return rows.view().Reshape({1, 7, 3, 2}).Transpose(1, 2); };
+  const AttentionResult r = Attention(heads(cache.q), heads(cache.k), heads(cache.v), {.dropout = 0.5f, .dropout_seed = 3});
+  EXPECT_TRUE(same(Tensor::CopyOf(r.context.view().Transpose(1, 2)), cache.context));
 }
 
 TEST(MultiheadAttention, GradientsAddUpUntilTheyAreZeroed) {
