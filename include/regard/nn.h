@@ -151,8 +151,9 @@ struct REGARD_API MultiheadAttention {
   std::int64_t num_heads = 1, num_kv_heads = 1;
   Linear q_proj, k_proj, v_proj;  // [heads · head_dim, in], heads of k and v: num_kv_heads
   Linear out_proj;                // [embed_dim, num_heads · head_dim]
-  AttentionParams params = {};    // causal, windows, masks, … as in attention.h; its tensors are borrowed and get no gradient; dropout
-                                  // for runs with a seed, of which dropout_seed here is none
+  AttentionParams params =
+      {};  // causal, windows, masks, … as in attention.h; its tensors are borrowed and get no gradient; dropout
+           // for runs with a seed, of which dropout_seed here is none
   std::optional<Rotary> rotary = {};  // head_dim must be even; not with segments, whose positions restart
   ExecOptions exec = {};
 
@@ -201,6 +202,23 @@ struct REGARD_API LayerNorm {
 
   LayerNorm() = default;
   explicit LayerNorm(std::int64_t dim, DType dtype = DType::kF32);
+
+  Tensor Forward(const TensorView& x, Cache* cache = nullptr) const;
+  Tensor Backward(const TensorView& x, const Cache& cache, const TensorView& d_y);
+  void AppendParameters(const std::string& name, ParameterList* list);
+};
+
+/// y = x / √(mean of x² + epsilon) · weight, over the last axis: torch.nn.RMSNorm, what LLaMA's blocks have in place of a LayerNorm.
+struct REGARD_API RmsNorm {
+  Parameter weight = {};  // [dim]: ones
+  double epsilon = 1e-5;
+
+  struct Cache {
+    Tensor inverse_rms;  // f64 [rows]
+  };
+
+  RmsNorm() = default;
+  explicit RmsNorm(std::int64_t dim, DType dtype = DType::kF32);
 
   Tensor Forward(const TensorView& x, Cache* cache = nullptr) const;
   Tensor Backward(const TensorView& x, const Cache& cache, const TensorView& d_y);

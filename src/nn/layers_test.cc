@@ -52,6 +52,30 @@ TEST(Block, GoesThroughGpt2sNamesAndBack) {
   ExpectError([&] { loaded.LoadState(StateOf(parameters), ""); }, ErrorCode::kInvalidArgument, "c_fc.weight");
 }
 
+TEST(RmsNorm, FollowsItsFormulaAndDerivesIt) {
+  RmsNorm norm(5, DType::kF64);
+  norm.epsilon = 0.25;  // large enough to show
+  ParameterList parameters;
+  norm.AppendParameters("norm", &parameters);
+  ASSERT_EQ(parameters.size(), 1u);
+  EXPECT_EQ(parameters[0].name, "norm.weight");
+  EXPECT_EQ(norm.weight.value(3), 1);
+  FillAll(parameters, 0.7, 4);
+  Tensor x = Numbers(DType::kF64, {3, 5}, 1);
+  const Tensor d_y = Numbers(DType::kF64, {3, 5}, 2);
+  RmsNorm::Cache cache;
+  const Tensor y = norm.Forward(x, &cache);
+  for (int r = 0; r < 3; ++r) {
+    double squares = 0;
+    for (int d = 0; d < 5; ++d) squares += x(r, d) * x(r, d);
+    for (int d = 0; d < 5; ++d) EXPECT_NEAR(y(r, d), x(r, d) / std::sqrt(squares / 5 + 0.25) * norm.weight.value(d), 1e-14);
+  }
+  const Tensor d_x = norm.Backward(x, cache, d_y);
+  const auto loss = [&] { return SumOfProducts(norm.Forward(x), d_y); };
+  ExpectGradient("x", x, d_x, loss);
+  ExpectGradients(parameters, loss);
+}
+
 TEST(CrossEntropy, FromIndicesToALossAndBack) {
   Embedding embedding(5, 3, DType::kF64);
   Linear head(3, 5, true, DType::kF64);
@@ -134,6 +158,9 @@ TEST(Layers, RefuseWhatDoesNotFit) {
   LayerNorm norm(3);
   ExpectError([&] { norm.Backward(x, {}, x); }, ErrorCode::kInvalidArgument, "cache: not of these inputs");
   ExpectError([&] { norm.Forward(wide); }, ErrorCode::kInvalidArgument, "x: element type f64");
+  RmsNorm rms(3);
+  ExpectError([&] { rms.Backward(x, {}, x); }, ErrorCode::kInvalidArgument, "cache: not of these inputs");
+  ExpectError([&] { rms.Forward(wide); }, ErrorCode::kInvalidArgument, "x: element type f64");
   Mlp mlp(3, 4);
   ExpectError([&] { mlp.Backward(x, {}, x); }, ErrorCode::kInvalidArgument, "cache: empty");
   Block block({.embed_dim = 3, .num_heads = 1}, 4);
