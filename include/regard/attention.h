@@ -83,7 +83,9 @@ struct AttentionParams {
   /// i32 or i64 [batch], 0…kv_len: keys beyond are not visible.
   TensorView kv_lens = {};
   /// i32 or i64 [batch, q_len] and [batch, kv_len] (or rank 1 without the batch axis): packed sequences as contiguous runs of equal
-  /// numbers; a query sees its own segment only and positions restart in each; −1 is padding, sees nothing and is seen by none.
+  /// numbers; a query sees its own segment only and positions restart in each; −1 is padding, sees nothing and is seen by none. On the
+  /// fused and the reference path a segment has the bits of the same text in a call of its own, wherever it lies and whatever lies beside it
+  /// (not with dropout, whose mask goes by rows of q and k).
   TensorView q_segments = {};
   TensorView kv_segments = {};
   /// Float [heads], finite.
@@ -230,7 +232,8 @@ class REGARD_API Plan {
   const ExecOptions& exec() const noexcept;
   float scale() const noexcept;  // the one in force
   int threads() const noexcept;  // the number in force
-  /// What runs and why, in one line: "fused, AVX3, 2 threads, prefill kernel (q_len·group_size 2048 ≥ 16)".
+  /// What runs and why, in one line: "fused, AVX3, 2 threads, prefill kernel (q_len·group_size 2048 ≥ 16)". Each segment has the kernel
+  /// that its own length asks for.
   std::string Description() const;
 
  private:

@@ -11,7 +11,8 @@
 // indices −1. With a sink the weights of a row sum to 1 − sink share, and summaries speak of the keys alone. Everything is f32 unless said
 // otherwise, and has the axes of the results of Attention: without batch and heads when q has rank 2. Dropout is in the context, not in w.
 //
-// Bits depend neither on threads, nor on what else is asked for, nor on which heads are. The path is fused; kStaged and kReference are
+// Bits depend neither on threads, nor on what else is asked for, nor on which heads are. What is said of the queries and keys of a segment
+// has the bits of a call of its own; pooled maps and kinds of heads are of a whole batch entry. The path is fused; kStaged and kReference are
 // errors, since they hold the weights anyway.
 //
 // Cost. Most of what is said of queries is taken in the first pass, beside the context; what needs every row's final lse costs a second
@@ -165,8 +166,8 @@ class REGARD_API TileVisitor {
 };
 
 /// Streams the weights of q and k past the visitor, given the lse that Attention gave. No weight exceeds 1. A row whose lse is NaN has
-/// NaN for weights. Memory: lse as f32, 32 bytes a query, scratch of 100 KB + 256 · head_dim bytes a thread, and copies of q and k
-/// unless they are f32 with unit stride along dim. Throws Error.
+/// NaN for weights. Memory: lse as f32, 32 bytes a query, with segments up to 40 a query and key more, scratch of 100 KB + 256 · head_dim
+/// bytes a thread, and copies of q and k unless they are f32 with unit stride along dim. Throws Error.
 REGARD_API void VisitWeights(const TensorView& q, const TensorView& k, const TensorView& lse, const AttentionParams& params,
                              TileVisitor& visitor, const ExecOptions& exec = {});
 REGARD_API void VisitWeights(const TensorView& q, const KvCache& cache, std::span<const SequenceId> sequences,

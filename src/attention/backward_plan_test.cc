@@ -199,16 +199,22 @@ TEST(BackwardPlan, ManySequencesWithoutTokens) {
 }
 
 TEST(BackwardPlan, MemoryGrowsWithTokens) {
-  const auto bytes = [](std::int64_t tokens) {
-    return BackwardPlan({.heads = 8, .kv_heads = 2, .q_len = tokens, .kv_len = tokens, .head_dim = 64, .v_dim = 64},
-                        {.causal = true}, {.threads = 4})
-        .WorkspaceBytes();
-  };
-  // What backward.h states: 32 bytes a query, and 4 · (head_dim + v_dim) bytes a key for each kv head and each thread.
-  const double per_token = 32 + 4.0 * 128 * (2 + 4);
-  const double fixed = static_cast<double>(bytes(1 << 17)) - per_token * (1 << 17);
-  EXPECT_LT(std::fabs(fixed), 16e6);
-  EXPECT_NEAR(static_cast<double>(bytes(1 << 20)), fixed + per_token * (1 << 20), 1e5);
+  const Tensor segments(DType::kI32, {1});
+  for (const bool packed : {false, true}) {
+    const auto bytes = [&](std::int64_t tokens) {
+      AttentionParams params{.causal = true};
+      if (packed) params.q_segments = params.kv_segments = segments;
+      return BackwardPlan({.heads = 8, .kv_heads = 2, .q_len = tokens, .kv_len = tokens, .head_dim = 64, .v_dim = 64}, params,
+                          {.threads = 4})
+          .WorkspaceBytes();
+    };
+    // What backward.h states: 32 bytes a query, with segments 72 more a query and key, and 4 · (head_dim + v_dim) bytes a key for each kv
+    // head and each thread.
+    const double per_token = 32 + (packed ? 2 * 72 : 0) + 4.0 * 128 * (2 + 4);
+    const double fixed = static_cast<double>(bytes(1 << 17)) - per_token * (1 << 17);
+    EXPECT_LT(std::fabs(fixed), 16e6);
+    EXPECT_NEAR(static_cast<double>(bytes(1 << 20)), fixed + per_token * (1 << 20), 3e5);
+  }
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <new>
 
 #include "attention/kernel_inputs.h"
+#include "attention/task_list.h"
 #include "core/attention_state.h"
 #include "core/parallel_for.h"
 #include "core/scratch.h"
@@ -33,39 +34,48 @@ std::int64_t CeilDiv(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 // How the rows of one (sequence, kv head) are cut into prefill tasks.
 struct RowBlocks {
-  bool mixes_heads;
   std::int64_t rows_per_unit;  // rows that may share a task: one head's, or the group's
   std::int64_t units;          // per kv head
   std::int64_t blocks;         // per unit
 
-  RowBlocks(std::int64_t q_len, std::int64_t group_size)
-      : mixes_heads(q_len < kMinRowsOfOneHead),
-        rows_per_unit(mixes_heads ? q_len * group_size : q_len),
-        units(mixes_heads ? 1 : group_size),
-        blocks(CeilDiv(rows_per_unit, kRowsPerTask)) {}
+  RowBlocks(std::int64_t q_len, std::int64_t group_size, bool may_mix_heads) {
+    const bool mixes_heads = may_mix_heads && q_len < kMinRowsOfOneHead;
+    rows_per_unit = mixes_heads ? q_len * group_size : q_len;
+    units = mixes_heads ? 1 : group_size;
+    blocks = CeilDiv(rows_per_unit, kRowsPerTask);
+  }
 };
+
+// Splits of a sequence's keys. One without keys has one as well, which finishes its rows.
+std::int64_t Splits(std::int64_t kv_len) { return std::max<std::int64_t>(1, CeilDiv(kv_len, kKeysPerSplit)); }
 
 // Where everything lies in the workspace; see ScratchLayout.
 struct FusedLayout {
-  KernelInputsLayout inputs;                               // shared, written before the tasks start
-  std::size_t state_ref, state_sum, state_acc, state_saw;  // decode: [batch, kv_heads, splits, kMinPrefillRows]
-  std::size_t rows, row_context, row_lse, kernel;          // per thread
-  std::int64_t kernel_bytes = 0;                           // of one thread
+  KernelInputsLayout inputs;  // shared, written before the tasks start
+  std::size_t tasks;          // likewise
+  std::size_t state_ref, state_sum, state_acc,
+      state_saw;                                   // decode over several splits: of each sequence [kv_heads, splits, rows]
+  std::size_t rows, row_context, row_lse, kernel;  // per thread
+  std::int64_t rows_per_thread;
+  std::int64_t kernel_bytes = 0;  // of one thread
 
-  FusedLayout(const PlanShape& s, std::int64_t bias_count, const KernelTable& kernels, int threads, std::int64_t tracked_top_k,
-              ScratchLayout& layout)
-      : inputs(s, bias_count, layout) {
+  FusedLayout(const PlanShape& s, const KernelInputsLayout::Options& options, const KernelTable& kernels, int threads,
+              std::int64_t tracked_top_k, ScratchLayout& layout)
+      : inputs(s, options, layout),
+        tasks(layout.Add<TaskList::Entry>(MostSequences(s.batch, s.q_len, s.kv_len, options.packed))) {
     const std::int64_t group_size = s.heads / s.kv_heads;
-    // A run may be shorter than the capacity, so the decode kernel needs room whenever one query a head would use it.
-    const bool may_decode = s.q_len > 0 && !UsesPrefill(1, group_size);
-    const std::int64_t states = may_decode ? SaturatingProduct(s.batch, s.kv_heads, CeilDiv(s.kv_len, kKeysPerSplit),
-                                                               std::min(kMinPrefillRows, SaturatingProduct(s.q_len, group_size)))
-                                           : 0;
+    // A run may be shorter than the capacity, so the decode kernel needs room whenever one query a head would use it. Of packed sequences,
+    // those of more than one split have less than twice as many as their keys would in one sequence.
+    const bool may_split = s.q_len > 0 && !UsesPrefill(1, group_size) && s.kv_len > kKeysPerSplit;
+    const std::int64_t states =
+        may_split ? SaturatingProduct(s.batch, s.kv_heads, CeilDiv(s.kv_len, kKeysPerSplit), options.packed ? 2 : 1,
+                                      std::min(kMinPrefillRows, SaturatingProduct(s.q_len, group_size)))
+                  : 0;
     state_ref = layout.Add<float>(states);
     state_sum = layout.Add<float>(states);
     state_acc = layout.Add<float>(SaturatingProduct(states, s.v_dim));
     state_saw = layout.Add<std::uint8_t>(states);
-    const std::int64_t rows_per_thread = std::min(kRowsPerTask, SaturatingProduct(s.q_len, group_size));
+    rows_per_thread = std::min(kRowsPerTask, SaturatingProduct(s.q_len, group_size));
     rows = layout.Add<QueryRow>(SaturatingProduct(threads, rows_per_thread));
     row_context = layout.Add<float>(SaturatingProduct(threads, rows_per_thread, s.v_dim));
     row_lse = layout.Add<float>(SaturatingProduct(threads, rows_per_thread));
@@ -83,25 +93,37 @@ struct FusedLayout {
 // One run with everything its tasks need at hand.
 class FusedRun {
  public:
-  FusedRun(const KernelInputs& inputs, const KernelTable& kernels, const ExecOptions& exec, int threads,
+  FusedRun(const KernelInputs& inputs, const KernelTable& kernels, const ExecOptions& exec, int threads, const FusedPart& part,
            const FusedLayout& layout, std::byte* workspace, Results* results)
       : p_(inputs.problem()),
         inputs_(inputs),
         kernels_(kernels),
         exec_(exec),
         threads_(threads),
+        part_(part),
         results_(*results),
         layout_(layout),
-        workspace_(workspace) {}
+        workspace_(workspace),
+        tasks_(inputs.sequences(), At<TaskList::Entry>(layout.tasks), [this](const Sequence& s) { return DemandOf(s); }) {}
 
-  void Run(const FusedPart& part) {
-    if (p_.batch == 0 || p_.q_len == 0) return;
-    tracking_ = part.tracking;
-    if (part.prefill) {
-      Prefill();
-    } else {
-      Decode();
-    }
+  // The tasks, and where a sequence's keys were split, each row's splits merged.
+  void Run() {
+    RunControl control(exec_, tasks_.num_tasks());
+    ParallelFor(threads_, tasks_.num_tasks(), [&](std::int64_t task, int thread) {
+      if (control.ShouldStop()) return;
+      const TaskList::Entry& entry = tasks_.Of(task);
+      if (Prefills(*entry.sequence)) {
+        PrefillTask(*entry.sequence, task - entry.first_task, thread);
+      } else {
+        DecodeTask(entry, task - entry.first_task, thread);
+      }
+      control.TaskDone();
+    });
+    const auto sharing = static_cast<std::int64_t>(tasks_.sharing().size());
+    ParallelFor(threads_, control.ShouldStop() ? 0 : sharing * p_.kv_heads, [&](std::int64_t n, int thread) {
+      MergeSplits(tasks_.sharing()[static_cast<std::size_t>(n / p_.kv_heads)], n % p_.kv_heads, thread);
+    });
+    results_.empty_rows = empty_rows_;
   }
 
  private:
@@ -111,6 +133,22 @@ class FusedRun {
   }
   void* KernelScratch(int thread) const {
     return workspace_ + layout_.kernel + static_cast<std::size_t>(thread * layout_.kernel_bytes);
+  }
+  float* RowContext(int thread) const { return At<float>(layout_.row_context) + thread * layout_.rows_per_thread * p_.v_dim; }
+
+  bool Prefills(const Sequence& s) const { return UsesPrefill(s.q_len, part_.group_size); }
+  // Results of tracking lie head by head, so that rows of several heads follow each other in an entry of one sequence only.
+  RowBlocks BlocksOf(const Sequence& s) const {
+    return {s.q_len, p_.group_size, part_.tracking == nullptr || s.q_len == p_.q_len};
+  }
+  TaskList::Demand DemandOf(const Sequence& s) const {
+    if (s.q_len == 0) return {0, 0, 0};
+    if (Prefills(s)) {
+      const RowBlocks cut = BlocksOf(s);
+      return {p_.kv_heads * cut.units * cut.blocks, std::min(kRowsPerTask, cut.rows_per_unit) * s.kv_len, 0};
+    }
+    const std::int64_t rows = p_.group_size * s.q_len, splits = Splits(s.kv_len);
+    return {p_.kv_heads * splits, rows * std::min(kKeysPerSplit, s.kv_len), splits > 1 ? p_.kv_heads * splits * rows : 0};
   }
 
   // The kernels write f32 rows; results of another type or stride go through a row of scratch.
@@ -124,140 +162,162 @@ class FusedRun {
         WritesContextInPlace() ? static_cast<float*>(results_.context.data) + results_.context.Offset(b, h, i, 0) : context;
     row->lse = WritesLseInPlace() ? static_cast<float*>(results_.lse.data) + results_.lse.Offset(b, h, i, 0) : lse;
   }
+  void StoreContext(const float* context, std::int64_t b, std::int64_t h, std::int64_t i) const {
+    const MutableView4& to = results_.context;
+    StoreRow(context, p_.v_dim,
+             static_cast<char*>(to.data) + to.Offset(b, h, i, 0) * static_cast<std::int64_t>(ItemSize(to.dtype)), to.dtype,
+             to.stride[3]);
+  }
   void Store(const QueryRow& row, std::int64_t b, std::int64_t h, std::int64_t i) const {
-    if (results_.context.data != nullptr && !WritesContextInPlace()) {
-      const MutableView4& to = results_.context;
-      StoreRow(row.context, p_.v_dim,
-               static_cast<char*>(to.data) + to.Offset(b, h, i, 0) * static_cast<std::int64_t>(ItemSize(to.dtype)), to.dtype,
-               to.stride[3]);
-    }
+    if (results_.context.data != nullptr && !WritesContextInPlace()) StoreContext(row.context, b, h, i);
     if (results_.lse.data != nullptr && !WritesLseInPlace()) {
       StoreDouble(results_.lse.data, results_.lse.dtype, results_.lse.Offset(b, h, i, 0), *row.lse);
     }
   }
 
-  void Prefill() {
-    const RowBlocks cut(p_.q_len, p_.group_size);
-    const std::int64_t tasks_per_kv_head = cut.units * cut.blocks;
-    const std::int64_t tasks = p_.batch * p_.kv_heads * tasks_per_kv_head;
-    RunControl control(exec_, tasks);
-    std::atomic<std::int64_t> empty_rows = 0;
-    ParallelFor(threads_, tasks, [&](std::int64_t task, int thread) {
-      if (control.ShouldStop()) return;
-      // Tasks of one kv head follow each other, so that its keys stay in cache; within a head the last queries, which see most keys when
-      // causal, come first, so that what is left at the end of the queue is short.
-      const std::int64_t kv_head = task / tasks_per_kv_head % p_.kv_heads, b = task / tasks_per_kv_head / p_.kv_heads;
-      const std::int64_t unit = task % tasks_per_kv_head / cut.blocks, block = cut.blocks - 1 - task % cut.blocks;
-      const std::int64_t found = PrefillBlock(b, kv_head, unit * cut.rows_per_unit + block * kRowsPerTask,
-                                              std::min(kRowsPerTask, cut.rows_per_unit - block * kRowsPerTask), thread);
-      empty_rows.fetch_add(found, std::memory_order_relaxed);
-      control.TaskDone();
-    });
-    results_.empty_rows = empty_rows;
+  void PrefillTask(const Sequence& s, std::int64_t task, int thread) {
+    // Tasks of one kv head follow each other, so that its keys stay in cache; within a head the last queries, which see most keys when
+    // causal, come first.
+    const RowBlocks cut = BlocksOf(s);
+    const std::int64_t kv_head = task / (cut.units * cut.blocks), unit = task / cut.blocks % cut.units;
+    const std::int64_t block = cut.blocks - 1 - task % cut.blocks;
+    PrefillBlock(s, kv_head, unit * cut.rows_per_unit + block * kRowsPerTask,
+                 std::min(kRowsPerTask, cut.rows_per_unit - block * kRowsPerTask), thread);
   }
 
   // visit(r, head, query) for rows first_row + r of a kv head's group, counted head by head. Divides once, not for every row.
   template <class Visit>
-  void ForEachRow(std::int64_t kv_head, std::int64_t first_row, std::int64_t num_rows, const Visit& visit) const {
-    std::int64_t h = kv_head * p_.group_size + first_row / p_.q_len, i = first_row % p_.q_len;
+  void ForEachRow(const Sequence& s, std::int64_t kv_head, std::int64_t first_row, std::int64_t num_rows,
+                  const Visit& visit) const {
+    std::int64_t h = kv_head * p_.group_size + first_row / s.q_len, i = first_row % s.q_len;
     for (std::int64_t r = 0; r < num_rows; ++r) {
       visit(r, h, i);
-      if (++i == p_.q_len) {
+      if (++i == s.q_len) {
         i = 0;
         ++h;
       }
     }
   }
 
-  // Rows first_row … of a kv head's group, counted head by head. Returns how many saw no key.
-  std::int64_t PrefillBlock(std::int64_t b, std::int64_t kv_head, std::int64_t first_row, std::int64_t num_rows, int thread) {
-    const std::int64_t rows_per_thread = std::min(kRowsPerTask, p_.q_len * p_.group_size);
-    QueryRow* const rows = At<QueryRow>(layout_.rows) + thread * rows_per_thread;
-    float* const context = At<float>(layout_.row_context) + thread * rows_per_thread * p_.v_dim;
-    float* const lse = At<float>(layout_.row_lse) + thread * rows_per_thread;
-    ForEachRow(kv_head, first_row, num_rows, [&](std::int64_t r, std::int64_t h, std::int64_t i) {
-      new (rows + r) QueryRow(inputs_.Row(b, h, i));  // in place: a copy of what was just written waits for it
-      Aim(&rows[r], b, h, i, context + r * p_.v_dim, lse + r);
+  // Rows first_row … of a kv head's group, counted head by head.
+  void PrefillBlock(const Sequence& s, std::int64_t kv_head, std::int64_t first_row, std::int64_t num_rows, int thread) {
+    QueryRow* const rows = At<QueryRow>(layout_.rows) + thread * layout_.rows_per_thread;
+    float* const context = RowContext(thread);
+    float* const lse = At<float>(layout_.row_lse) + thread * layout_.rows_per_thread;
+    ForEachRow(s, kv_head, first_row, num_rows, [&](std::int64_t r, std::int64_t h, std::int64_t i) {
+      new (rows + r) QueryRow(inputs_.Row(s, h, i));  // in place: a copy of what was just written waits for it
+      Aim(&rows[r], s.batch, h, s.first_query + i, context + r * p_.v_dim, lse + r);
     });
-    const KvHead head = inputs_.Head(b, kv_head);
+    const KvHead head = inputs_.Head(s, kv_head);
     std::int64_t empty;
-    if (tracking_ == nullptr) {
+    if (part_.tracking == nullptr) {
       empty = kernels_.prefill(head, inputs_.options(), rows, num_rows, KernelScratch(thread));
     } else {
-      const RowTracking tracking = tracking_->From((b * p_.heads + kv_head * p_.group_size) * p_.q_len + first_row);
+      const RowTracking tracking = TrackingOf(s, kv_head * p_.group_size + first_row / s.q_len, first_row % s.q_len);
       empty = kernels_.tracked_prefill(head, inputs_.options(), rows, num_rows, tracking, KernelScratch(thread));
+      CountFromEntry(s, tracking, num_rows);
     }
-    ForEachRow(kv_head, first_row, num_rows, [&](std::int64_t r, std::int64_t h, std::int64_t i) { Store(rows[r], b, h, i); });
-    return empty;
+    empty_rows_.fetch_add(empty, std::memory_order_relaxed);
+    ForEachRow(s, kv_head, first_row, num_rows,
+               [&](std::int64_t r, std::int64_t h, std::int64_t i) { Store(rows[r], s.batch, h, s.first_query + i); });
   }
 
-  // Two rounds: the state of every (sequence, kv head, split), then each row's splits merged in ascending order.
-  void Decode() {
-    const std::int64_t num_rows = p_.group_size * p_.q_len;
-    const std::int64_t splits = CeilDiv(p_.kv_len, kKeysPerSplit);
-    const std::int64_t kv_streams = p_.batch * p_.kv_heads;
-    RunControl control(exec_, kv_streams * splits);
-    float* const refs = At<float>(layout_.state_ref);
-    float* const sums = At<float>(layout_.state_sum);
-    float* const accs = At<float>(layout_.state_acc);
-    std::uint8_t* const saws = At<std::uint8_t>(layout_.state_saw);
-    ParallelFor(threads_, kv_streams * splits, [&](std::int64_t task, int thread) {
-      if (control.ShouldStop()) return;
-      const std::int64_t stream = task / splits, split = task % splits, b = stream / p_.kv_heads, kv_head = stream % p_.kv_heads;
-      const std::int64_t kv_len = inputs_.KvLen(b);
-      if (split * kKeysPerSplit >= kv_len) return control.TaskDone();  // a shorter sequence than others of its cache
-      QueryRow rows[kMinPrefillRows];
-      for (std::int64_t r = 0; r < num_rows; ++r) rows[r] = inputs_.Row(b, kv_head * p_.group_size + r / p_.q_len, r % p_.q_len);
-      const std::int64_t state = task * num_rows;
-      kernels_.decode(inputs_.Head(b, kv_head), inputs_.options(), rows, num_rows, split * kKeysPerSplit,
-                      std::min(kv_len, (split + 1) * kKeysPerSplit), refs + state, sums + state, accs + state * p_.v_dim,
-                      p_.v_dim, saws + state, KernelScratch(thread));
-      control.TaskDone();
-    });
-    if (control.ShouldStop()) return;
-    std::atomic<std::int64_t> empty_rows = 0;
-    ParallelFor(threads_, kv_streams, [&](std::int64_t stream, int thread) {
-      for (std::int64_t r = 0; r < num_rows; ++r) {
-        const std::int64_t h = stream % p_.kv_heads * p_.group_size + r / p_.q_len;
-        AttentionState whole{-kInfinity, 0,
-                             At<float>(layout_.row_context) + thread * std::min(kRowsPerTask, num_rows) * p_.v_dim};
-        std::fill_n(whole.acc, p_.v_dim, 0.0f);
-        bool saw = false;
-        const std::int64_t own_splits = CeilDiv(inputs_.KvLen(stream / p_.kv_heads), kKeysPerSplit);
-        for (std::int64_t split = 0; split < own_splits; ++split) {
-          const std::int64_t state = (stream * splits + split) * num_rows + r;
-          Merge(whole, {refs[state], sums[state], accs + state * p_.v_dim}, p_.v_dim);
-          saw = saw || saws[state] != 0;
-        }
-        if (!saw) empty_rows.fetch_add(1, std::memory_order_relaxed);
-        FinishRow(whole, stream / p_.kv_heads, h, r % p_.q_len);
+  RowTracking TrackingOf(const Sequence& s, std::int64_t h, std::int64_t i) const {
+    return part_.tracking->From((s.batch * p_.heads + h) * p_.q_len + s.first_query + i);
+  }
+
+  // The kernel counts keys from the sequence's first.
+  static void CountFromEntry(const Sequence& s, const RowTracking& tracking, std::int64_t num_rows) {
+    for (std::int64_t n = 0; s.first_key > 0 && tracking.topk_key != nullptr && n < num_rows * tracking.top_k; ++n) {
+      if (tracking.topk_key[n] >= 0) tracking.topk_key[n] += s.first_key;
+    }
+  }
+
+  // One split of a kv head's keys: a state of each row, which is finished where there is no other.
+  void DecodeTask(const TaskList::Entry& entry, std::int64_t task, int thread) {
+    const Sequence& s = *entry.sequence;
+    const std::int64_t splits = Splits(s.kv_len), kv_head = task / splits, split = task % splits;
+    const std::int64_t num_rows = p_.group_size * s.q_len, first_head = kv_head * p_.group_size;
+    QueryRow rows[kMinPrefillRows];
+    for (std::int64_t r = 0; r < num_rows; ++r) rows[r] = inputs_.Row(s, first_head + r / s.q_len, r % s.q_len);
+    if (split == 0 && part_.tracking != nullptr) TrackRows(s, kv_head, rows, thread);
+    float ref[kMinPrefillRows], sum[kMinPrefillRows];
+    std::uint8_t saw[kMinPrefillRows];
+    States to = splits == 1 ? States{ref, sum, RowContext(thread), saw} : StatesFrom(entry.first_shared + task * num_rows);
+    kernels_.decode(inputs_.Head(s, kv_head), inputs_.options(), rows, num_rows, split * kKeysPerSplit,
+                    std::min(s.kv_len, (split + 1) * kKeysPerSplit), to.ref, to.sum, to.acc, p_.v_dim, to.saw,
+                    KernelScratch(thread));
+    if (splits > 1) return;
+    for (std::int64_t r = 0; r < num_rows; ++r) {
+      AttentionState state{ref[r], sum[r], to.acc + r * p_.v_dim};
+      if (IsIdentity(state)) std::fill_n(state.acc, p_.v_dim, 0.0f);
+      FinishRow(state, saw[r] != 0, s, first_head + r / s.q_len, r % s.q_len);
+    }
+  }
+
+  // The decode kernel tracks nothing: rows are followed by the prefill kernel without values, which writes no result.
+  void TrackRows(const Sequence& s, std::int64_t kv_head, const QueryRow* rows, int thread) const {
+    KvHead kv = inputs_.Head(s, kv_head);
+    kv.v = kv.k;
+    kv.v_dim = 0;
+    for (std::int64_t g = 0; g < p_.group_size; ++g) {
+      const RowTracking tracking = TrackingOf(s, kv_head * p_.group_size + g, 0);
+      kernels_.tracked_prefill(kv, inputs_.options(), rows + g * s.q_len, s.q_len, tracking, KernelScratch(thread));
+      CountFromEntry(s, tracking, s.q_len);
+    }
+  }
+
+  // Of rows that follow each other.
+  struct States {
+    float *ref, *sum, *acc;
+    std::uint8_t* saw;
+  };
+  States StatesFrom(std::int64_t row) const {
+    return {At<float>(layout_.state_ref) + row, At<float>(layout_.state_sum) + row, At<float>(layout_.state_acc) + row * p_.v_dim,
+            At<std::uint8_t>(layout_.state_saw) + row};
+  }
+
+  // The splits of each row of a kv head, in ascending order.
+  void MergeSplits(const TaskList::Entry& entry, std::int64_t kv_head, int thread) {
+    const Sequence& s = *entry.sequence;
+    const std::int64_t splits = Splits(s.kv_len), num_rows = p_.group_size * s.q_len;
+    for (std::int64_t r = 0; r < num_rows; ++r) {
+      AttentionState whole{-kInfinity, 0, RowContext(thread)};
+      std::fill_n(whole.acc, p_.v_dim, 0.0f);
+      bool saw = false;
+      for (std::int64_t split = 0; split < splits; ++split) {
+        const States state = StatesFrom(entry.first_shared + (kv_head * splits + split) * num_rows + r);
+        Merge(whole, {*state.ref, *state.sum, state.acc}, p_.v_dim);
+        saw = saw || *state.saw != 0;
       }
-    });
-    results_.empty_rows = empty_rows;
+      FinishRow(whole, saw, s, kv_head * p_.group_size + r / s.q_len, r % s.q_len);
+    }
   }
 
-  void FinishRow(const AttentionState& state, std::int64_t b, std::int64_t h, std::int64_t i) const {
+  void FinishRow(const AttentionState& state, bool saw_key, const Sequence& s, std::int64_t h, std::int64_t i) {
+    if (!saw_key) empty_rows_.fetch_add(1, std::memory_order_relaxed);
     Finished finished = Finish(state, inputs_.Sink(h));
     finished.factor *= p_.dropout.factor;
+    const std::int64_t query = s.first_query + i;
     if (results_.context.data != nullptr) {
-      for (std::int64_t d = 0; d < p_.v_dim; ++d) {
-        StoreDouble(results_.context.data, results_.context.dtype, results_.context.Offset(b, h, i, d),
-                    state.acc[d] * finished.factor);
-      }
+      for (std::int64_t d = 0; d < p_.v_dim; ++d) state.acc[d] *= finished.factor;
+      StoreContext(state.acc, s.batch, h, query);
     }
     if (results_.lse.data != nullptr)
-      StoreDouble(results_.lse.data, results_.lse.dtype, results_.lse.Offset(b, h, i, 0), finished.lse);
+      StoreDouble(results_.lse.data, results_.lse.dtype, results_.lse.Offset(s.batch, h, query, 0), finished.lse);
   }
 
   const Problem& p_;
   const KernelInputs& inputs_;
   const KernelTable& kernels_;
   const ExecOptions& exec_;
-  int threads_;
+  const int threads_;
+  const FusedPart part_;
   Results& results_;
   const FusedLayout& layout_;
-  std::byte* workspace_;
-  const RowTracking* tracking_ = nullptr;
+  std::byte* const workspace_;
+  const TaskList tasks_;
+  std::atomic<std::int64_t> empty_rows_ = 0;
 };
 
 }  // namespace
@@ -285,8 +345,10 @@ IntegerRounding IntegerRoundingOf(const PlanShape& shape, const std::string& isa
   return kI8IntegerRounding;
 }
 
-std::string KernelChoice(std::int64_t q_len, std::int64_t group_size) {
+std::string KernelChoice(std::int64_t q_len, std::int64_t group_size, bool packed) {
   const bool prefill = UsesPrefill(q_len, group_size);
+  if (prefill && packed)
+    return "prefill kernel for segments of q_len·group_size ≥ " + std::to_string(kMinPrefillRows) + ", else decode";
   return std::string(prefill ? "prefill" : "decode") + " kernel (q_len·group_size " + std::to_string(q_len * group_size) +
          (prefill ? " ≥ " : " < ") + std::to_string(kMinPrefillRows) + ")";
 }
@@ -299,22 +361,22 @@ std::size_t FusedWorkspaceBytes(const PlanShape& capacity, const AttentionParams
 std::size_t FusedWorkspaceBytes(const PlanShape& capacity, const AttentionParams& params, const KernelTable& kernels, int threads,
                                 std::int64_t tracked_top_k) {
   ScratchLayout layout;
-  const FusedLayout fused(capacity, KernelInputsLayout::BiasCount(capacity, params), kernels, threads, tracked_top_k, layout);
+  const FusedLayout fused(capacity, KernelInputsLayout::Options::Of(capacity, params), kernels, threads, tracked_top_k, layout);
   return layout.too_large() ? std::numeric_limits<std::size_t>::max() : layout.total();
 }
 
 void RunFused(const Problem& problem, const KernelTable& kernels, const ExecOptions& exec, int threads, std::byte* workspace,
               Results* results) noexcept {
-  RunFused(problem, kernels, exec, threads, {UsesPrefill(problem.q_len, problem.group_size)}, workspace, results);
+  RunFused(problem, kernels, exec, threads, {problem.group_size}, workspace, results);
 }
 
 void RunFused(const Problem& problem, const KernelTable& kernels, const ExecOptions& exec, int threads, const FusedPart& part,
               std::byte* workspace, Results* results) noexcept {
   ScratchLayout layout;
-  const FusedLayout fused(KernelInputsLayout::ShapeOf(problem), KernelInputsLayout::BiasCount(problem), kernels, threads,
+  const FusedLayout fused(KernelInputsLayout::ShapeOf(problem), KernelInputsLayout::Options::Of(problem), kernels, threads,
                           part.tracking == nullptr ? -1 : part.tracking->top_k, layout);
   const KernelInputs inputs(problem, fused.inputs, workspace, threads);
-  FusedRun(inputs, kernels, exec, threads, fused, workspace, results).Run(part);
+  FusedRun(inputs, kernels, exec, threads, part, fused, workspace, results).Run();
 }
 
 }  // namespace regard::internal

@@ -22,8 +22,8 @@ void RunFused(const Problem& problem, const KernelTable& kernels, const ExecOpti
               Results* results) noexcept;
 /// How a part of a problem runs beside the others.
 struct FusedPart {
-  bool prefill;                           // by which kernel: a part has the bits of the whole when it takes the whole's
-  const RowTracking* tracking = nullptr;  // what is wanted of each row of [batch, heads, q_len], by the prefill kernel only
+  std::int64_t group_size;                // of the whole: a part has the bits of the whole when it takes the whole's kernels
+  const RowTracking* tracking = nullptr;  // what is wanted of each row of [batch, heads, q_len]
 };
 /// Bytes with tracking of top_k keys; −1 is no tracking.
 std::size_t FusedWorkspaceBytes(const PlanShape& capacity, const AttentionParams& params, const KernelTable& kernels, int threads,
@@ -38,8 +38,8 @@ REGARD_INTERNAL_API double WeightRounding(const PlanShape& shape, const std::str
 /// What the decode kernel loses where it takes keys and values of int8 as integers; nothing elsewhere.
 REGARD_INTERNAL_API IntegerRounding IntegerRoundingOf(const PlanShape& shape, const std::string& isa);
 
-/// Whether q_len queries of a group of heads go to the prefill kernel, and in words why.
+/// Whether the q_len queries of a sequence, in a group of heads, go to the prefill kernel, and in words why; packed sequences each by their own.
 bool UsesPrefill(std::int64_t q_len, std::int64_t group_size);
-std::string KernelChoice(std::int64_t q_len, std::int64_t group_size);
+std::string KernelChoice(std::int64_t q_len, std::int64_t group_size, bool packed);
 
 }  // namespace regard::internal

@@ -44,19 +44,20 @@ GradientRowsOfThread::GradientRowsOfThread(const KernelInputs& inputs, const Gra
   d_q_ = floats(layout.d_q, p_.head_dim);
 }
 
-void GradientRowsOfThread::Load(std::int64_t n, std::int64_t b, std::int64_t h, std::int64_t i) {
-  rows_[n] = inputs_.Row(b, h, i);
-  lse_[n] = static_cast<float>(LoadDouble(g_.lse.data, g_.lse.dtype, g_.lse.Offset(b, h, i, 0)));
+void GradientRowsOfThread::Load(std::int64_t n, const Sequence& sequence, std::int64_t h, std::int64_t i) {
+  rows_[n] = inputs_.Row(sequence, h, i);
+  const std::int64_t b = sequence.batch, query = sequence.first_query + i;
+  lse_[n] = static_cast<float>(LoadDouble(g_.lse.data, g_.lse.dtype, g_.lse.Offset(b, h, query, 0)));
   rows_[n].lse = lse_ + n;
-  gradients_[n].context = RowOf(g_.context, b, h, i, p_.v_dim, context_ + n * p_.v_dim);
-  gradients_[n].d_context = RowOf(g_.d_context, b, h, i, p_.v_dim, d_context_ + n * p_.v_dim);
-  gradients_[n].d_q =
-      IsFloatResult(g_.d_q, p_.head_dim) ? static_cast<float*>(g_.d_q.data) + g_.d_q.Offset(b, h, i, 0) : d_q_ + n * p_.head_dim;
+  gradients_[n].context = RowOf(g_.context, b, h, query, p_.v_dim, context_ + n * p_.v_dim);
+  gradients_[n].d_context = RowOf(g_.d_context, b, h, query, p_.v_dim, d_context_ + n * p_.v_dim);
+  gradients_[n].d_q = IsFloatResult(g_.d_q, p_.head_dim) ? static_cast<float*>(g_.d_q.data) + g_.d_q.Offset(b, h, query, 0)
+                                                         : d_q_ + n * p_.head_dim;
 }
 
-void GradientRowsOfThread::StoreQueryGradient(std::int64_t n, std::int64_t b, std::int64_t h, std::int64_t i) const {
+void GradientRowsOfThread::StoreQueryGradient(std::int64_t n, const Sequence& sequence, std::int64_t h, std::int64_t i) const {
   if (g_.d_q.data == nullptr || IsFloatResult(g_.d_q, p_.head_dim)) return;
-  StoreGradientRow(g_.d_q, g_.d_q.Offset(b, h, i, 0), gradients_[n].d_q, p_.head_dim);
+  StoreGradientRow(g_.d_q, g_.d_q.Offset(sequence.batch, h, sequence.first_query + i, 0), gradients_[n].d_q, p_.head_dim);
 }
 
 void GradientRowsOfThread::Clip(std::int64_t n, std::int64_t begin, std::int64_t end) {

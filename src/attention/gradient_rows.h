@@ -27,10 +27,10 @@ class GradientRowsOfThread {
   GradientRowsOfThread(const KernelInputs& inputs, const Gradients& gradients, const GradientRowsLayout& layout,
                        std::byte* workspace, int thread);
 
-  /// Row n becomes query i of head h in sequence b. Values that are f32 with unit stride stay where they lie, and so does its d_q.
-  void Load(std::int64_t n, std::int64_t b, std::int64_t h, std::int64_t i);
+  /// Row n becomes query i of a sequence, in head h. Values that are f32 with unit stride stay where they lie, and so does its d_q.
+  void Load(std::int64_t n, const Sequence& sequence, std::int64_t h, std::int64_t i);
   /// d_q of row n into the result, if it is wanted and is not there already.
-  void StoreQueryGradient(std::int64_t n, std::int64_t b, std::int64_t h, std::int64_t i) const;
+  void StoreQueryGradient(std::int64_t n, const Sequence& sequence, std::int64_t h, std::int64_t i) const;
   /// Row n sees keys of [begin, end) only.
   void Clip(std::int64_t n, std::int64_t begin, std::int64_t end);
 

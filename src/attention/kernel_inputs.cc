@@ -1,6 +1,7 @@
 #include "attention/kernel_inputs.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <limits>
 
 #include "core/kv_cache.h"
@@ -28,29 +29,32 @@ bool Strided(const View4& view, std::int64_t last_dim) {
 
 }  // namespace
 
-KernelInputsLayout::KernelInputsLayout(const PlanShape& s, std::int64_t bias_count, ScratchLayout& layout) {
+KernelInputsLayout::KernelInputsLayout(const PlanShape& s, const Options& options, ScratchLayout& layout) {
   row_keys = layout.Add<RowKeys>(SaturatingProduct(s.batch, s.q_len));
+  sequences = layout.Add<Sequence>(MostSequences(s.batch, s.q_len, s.kv_len, options.packed));
   q = layout.Add<float>(OperandCopySize(s.q_dtype, s.strided_dim, s.batch, s.heads, s.q_len, s.head_dim));
   k = layout.Add<float>(StoredCopySize(s.k_dtype, s.strided_dim, s.batch, s.kv_heads, s.kv_len, s.head_dim));
   v = layout.Add<float>(StoredCopySize(s.v_dtype, s.strided_dim, s.batch, s.kv_heads, s.kv_len, s.v_dim));
-  bias = layout.Add<float>(bias_count);
+  bias = layout.Add<float>(options.bias_count);
 }
 
-std::int64_t KernelInputsLayout::BiasCount(const PlanShape& capacity, const AttentionParams& params) {
-  if (!params.bias || params.bias.dtype() == DType::kF32) return 0;
+KernelInputsLayout::Options KernelInputsLayout::Options::Of(const PlanShape& capacity, const AttentionParams& params) {
+  Options options{0, static_cast<bool>(params.q_segments) || static_cast<bool>(params.kv_segments)};
+  if (!params.bias || params.bias.dtype() == DType::kF32) return options;
   const std::int64_t full[4] = {capacity.batch, capacity.heads, capacity.q_len, capacity.kv_len};
-  std::int64_t count = 1;
+  options.bias_count = 1;
   for (int axis = 0; axis < params.bias.rank() && axis < 4; ++axis) {
-    if (params.bias.dim(-1 - axis) != 1) count = SaturatingProduct(count, full[3 - axis]);
+    if (params.bias.dim(-1 - axis) != 1) options.bias_count = SaturatingProduct(options.bias_count, full[3 - axis]);
   }
-  return count;
+  return options;
 }
 
-std::int64_t KernelInputsLayout::BiasCount(const Problem& p) {
-  if (p.bias.data == nullptr || p.bias.dtype == DType::kF32) return 0;
+KernelInputsLayout::Options KernelInputsLayout::Options::Of(const Problem& p) {
+  const bool packed = p.q_segments.data != nullptr;
+  if (p.bias.data == nullptr || p.bias.dtype == DType::kF32) return {0, packed};
   std::int64_t dims[4];
   BiasDims(p, dims);
-  return dims[0] * dims[1] * dims[2] * dims[3];
+  return {dims[0] * dims[1] * dims[2] * dims[3], packed};
 }
 
 PlanShape KernelInputsLayout::ShapeOf(const Problem& p) {
@@ -74,6 +78,16 @@ KernelInputs::KernelInputs(const Problem& problem, const KernelInputsLayout& lay
   RowKeys* const row_keys = reinterpret_cast<RowKeys*>(workspace + layout.row_keys);
   ComputeRowKeys(p_, row_keys);
   row_keys_ = row_keys;
+  Sequence* const sequences = reinterpret_cast<Sequence*>(workspace + layout.sequences);
+  std::size_t num_sequences = 0;
+  for (std::int64_t b = 0; p_.q_len > 0 && b < p_.batch; ++b) {
+    if (p_.dropout.is_on()) {
+      sequences[num_sequences++] = Entry(b);
+      continue;
+    }
+    for (SequenceWalk walk(p_, b); walk.Next(&sequences[num_sequences]);) ++num_sequences;
+  }
+  sequences_ = {sequences, num_sequences};
   const std::int64_t q_dims[4] = {p_.batch, p_.heads, p_.q_len, p_.head_dim};
   const std::int64_t k_dims[4] = {p_.batch, p_.kv_heads, p_.kv_len, p_.head_dim};
   const std::int64_t v_dims[4] = {p_.batch, p_.kv_heads, p_.kv_len, p_.v_dim};
@@ -111,17 +125,17 @@ void KernelInputs::BindBias(float* copy, int threads) {
   bias_key_stride_ = p_.bias.stride[3] == 0 ? 0 : 1;
 }
 
-KvHead KernelInputs::Head(std::int64_t b, std::int64_t kv_head) const {
+KvHead KernelInputs::Head(const Sequence& sequence, std::int64_t kv_head) const {
   if (p_.is_cached()) {
-    const CachedSequence& s = p_.cached.Sequence(b);
+    const CachedSequence& s = p_.cached.Sequence(sequence.batch);
     const auto h = static_cast<std::size_t>(p_.cached.first_kv_head + kv_head);
     const PagePool& pool = p_.cached.cache->pool;
     return {
         CachedRows(pool.k(), s.k_runs[h]), CachedRows(pool.v(), s.v_runs[h]), s.length, p_.head_dim, p_.v_dim, s.KeyPositions()};
   }
-  return {{k_.Row(b, kv_head, 0), k_.stride[2], k_.dtype},
-          {v_.Row(b, kv_head, 0), v_.stride[2], v_.dtype},
-          p_.kv_len,
+  return {{k_.Row(sequence.batch, kv_head, sequence.first_key), k_.stride[2], k_.dtype},
+          {v_.Row(sequence.batch, kv_head, sequence.first_key), v_.stride[2], v_.dtype},
+          sequence.kv_len,
           p_.head_dim,
           p_.v_dim};
 }
@@ -131,23 +145,28 @@ float KernelInputs::Sink(std::int64_t h) const {
   return static_cast<float>(LoadDouble(p_.sinks.data, p_.sinks.dtype, h * p_.sinks.stride[1]));
 }
 
-QueryRow KernelInputs::Row(std::int64_t b, std::int64_t h, std::int64_t i) const {
-  const RowKeys& keys = Keys(b, i);
+QueryRow KernelInputs::Row(const Sequence& sequence, std::int64_t h, std::int64_t i) const {
+  const std::int64_t b = sequence.batch, query = sequence.first_query + i;
+  const RowKeys& keys = Keys(b, query);
   QueryRow row{};
-  row.q = q_.Row(b, h, i);
-  row.key_begin = keys.begin;
-  row.key_end = keys.end;
-  row.position = keys.position;
-  row.first_key = keys.first_key;
+  row.q = q_.Row(b, h, query);
+  if (keys.begin < keys.end) {
+    row.key_begin = keys.begin - sequence.first_key;
+    row.key_end = keys.end - sequence.first_key;
+  }
+  row.position = keys.position - sequence.first_key;
+  row.first_key = keys.first_key - sequence.first_key;
   row.sink = Sink(h);
   if (options_.has_alibi) {
     row.alibi_slope = static_cast<float>(LoadDouble(p_.alibi_slopes.data, p_.alibi_slopes.dtype, h * p_.alibi_slopes.stride[1]));
   }
-  if (options_.has_mask) row.mask = static_cast<const std::uint8_t*>(p_.mask.data) + p_.mask.Offset(b, h, i, 0);
-  if (options_.has_bias) row.bias = bias_.Row(b, h, i);
+  if (options_.has_mask) {
+    row.mask = static_cast<const std::uint8_t*>(p_.mask.data) + p_.mask.Offset(b, h, query, sequence.first_key);
+  }
+  if (options_.has_bias) row.bias = bias_.Row(b, h, query) + sequence.first_key * bias_key_stride_;
   row.batch = static_cast<std::uint32_t>(p_.dropout.origin.batch + b);
   row.head = static_cast<std::uint32_t>(p_.dropout.origin.head + h);
-  row.query = static_cast<std::uint32_t>(p_.dropout.origin.query + i);
+  row.query = static_cast<std::uint32_t>(p_.dropout.origin.query + query);
   return row;
 }
 

@@ -4,11 +4,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "core/operand.h"
 #include "core/problem.h"
 #include "core/row_keys.h"
 #include "core/scratch.h"
+#include "core/sequences.h"
 #include "kernels/kernels.h"
 
 namespace regard::internal {
@@ -16,39 +18,49 @@ namespace regard::internal {
 /// Where the inputs' own memory lies in a workspace; see ScratchLayout. Lengths are a plan's capacity or a run's; the element types and
 /// which options exist are the same for both.
 struct KernelInputsLayout {
-  KernelInputsLayout(const PlanShape& shape, std::int64_t bias_count, ScratchLayout& layout);
+  /// What options ask for.
+  struct Options {
+    std::int64_t bias_count;  // floats that a copy of the bias takes: 0 for none, or one of f32
+    bool packed;              // whether there are segments
 
-  /// Floats that a copy of the bias takes: 0 for none, or one of f32.
-  static std::int64_t BiasCount(const PlanShape& capacity, const AttentionParams& params);
-  static std::int64_t BiasCount(const Problem& problem);
+    static Options Of(const PlanShape& capacity, const AttentionParams& params);
+    static Options Of(const Problem& problem);
+  };
+  KernelInputsLayout(const PlanShape& shape, const Options& options, ScratchLayout& layout);
+
   static PlanShape ShapeOf(const Problem& problem);
 
-  std::size_t row_keys, q, k, v, bias;
+  std::size_t row_keys, sequences, q, k, v, bias;
 };
 
 class KernelInputs {
  public:
   enum class Values { kUsed, kUnused };  // without them, the kv heads have no v
 
-  /// Copies what needs copying (rows spread over threads) and computes the row table.
+  /// Copies what needs copying (rows spread over threads) and computes the tables of rows and sequences.
   KernelInputs(const Problem& problem, const KernelInputsLayout& layout, std::byte* workspace, int threads,
                Values values = Values::kUsed);
 
   const Problem& problem() const { return p_; }
   const RowOptions& options() const { return options_; }
   const RowKeys& Keys(std::int64_t b, std::int64_t i) const { return row_keys_[b * p_.q_len + i]; }
-  KvHead Head(std::int64_t b, std::int64_t kv_head) const;
-  /// Keys that Head(b, …) has: those of all sequences alike, or with a cache the sequence's own.
-  std::int64_t KvLen(std::int64_t b) const { return p_.is_cached() ? p_.KvLen(b) : p_.kv_len; }
+  /// Of all batch entries, one entry after the other, each as SequenceWalk has them. With dropout, whose mask goes by rows of q and k in steps
+  /// of kDropoutKeys, an entry is one, and its rows' intervals of keys keep segments apart.
+  std::span<const Sequence> sequences() const { return sequences_; }
+  /// All of a batch entry, packed or not: for what has the same bits wherever keys lie.
+  Sequence Entry(std::int64_t b) const { return {b, 0, p_.q_len, 0, p_.is_cached() ? p_.KvLen(b) : p_.kv_len}; }
+  /// Keys and values of a sequence, key 0 being its first.
+  KvHead Head(const Sequence& sequence, std::int64_t kv_head) const;
   float Sink(std::int64_t h) const;  // −inf is none
-  /// Everything but where the results go.
-  QueryRow Row(std::int64_t b, std::int64_t h, std::int64_t i) const;
+  /// Query i of a sequence, counted from its first, for the keys of Head; everything but where the results go.
+  QueryRow Row(const Sequence& sequence, std::int64_t h, std::int64_t i) const;
 
  private:
   void BindBias(float* copy, int threads);
 
   const Problem& p_;
   const RowKeys* row_keys_;
+  std::span<const Sequence> sequences_;
   FloatOperand q_, bias_;
   StoredOperand k_, v_;
   std::int64_t bias_key_stride_ = 0;

@@ -124,16 +124,17 @@ void OptionGradients::OfBias(std::int64_t task, int thread) const {
   std::fill_n(sums, sum_rows * sum_keys, 0.0);
   GradientRowsOfThread rows(inputs_, g_, rows_layout_, workspace_, thread);
   for (std::int64_t b = batch.begin; b < batch.end; ++b) {
+    const Sequence entry = inputs_.Entry(b);
     for (std::int64_t h = heads.begin; h < heads.end; ++h) {
       for (std::int64_t first = queries.begin; first < queries.end; first += kGradientRows) {
         const std::int64_t count = std::min(kGradientRows, queries.end - first);
         for (std::int64_t n = 0; n < count; ++n) {
-          rows.Load(n, b, h, first + n);
+          rows.Load(n, entry, h, first + n);
           rows.Clip(n, keys.begin, keys.end);
         }
         BiasSums visitor{sums,       cut.i.repeats ? 0 : sum_keys, cut.j.repeats ? 0 : 1, first - queries.begin, keys.begin,
                          keys.size()};
-        kernels_.stream_score_gradients(inputs_.Head(b, h / p_.group_size), inputs_.options(), rows.rows(), rows.gradients(),
+        kernels_.stream_score_gradients(inputs_.Head(entry, h / p_.group_size), inputs_.options(), rows.rows(), rows.gradients(),
                                         count, &BiasSums::Visit, &visitor,
                                         workspace_ + layout_.kernel + thread * layout_.kernel_bytes);
       }
@@ -151,13 +152,14 @@ double OptionGradients::OfSlope(std::int64_t h, int thread) const {
   GradientRowsOfThread rows(inputs_, g_, rows_layout_, workspace_, thread);
   SlopeSum visitor{rows.rows()};
   for (std::int64_t b = 0; b < p_.batch; ++b) {
-    const KvHead kv = inputs_.Head(b, h / p_.group_size);
+    const Sequence entry = inputs_.Entry(b);
+    const KvHead kv = inputs_.Head(entry, h / p_.group_size);
     visitor.key_positions = kv.key_positions;
     for (std::int64_t first = 0; first < p_.q_len; first += kGradientRows) {
       const std::int64_t count = std::min(kGradientRows, p_.q_len - first);
-      for (std::int64_t n = 0; n < count; ++n) rows.Load(n, b, h, first + n);
-      kernels_.stream_score_gradients(kv, inputs_.options(), rows.rows(), rows.gradients(), count,
-                                      &SlopeSum::Visit, &visitor, workspace_ + layout_.kernel + thread * layout_.kernel_bytes);
+      for (std::int64_t n = 0; n < count; ++n) rows.Load(n, entry, h, first + n);
+      kernels_.stream_score_gradients(kv, inputs_.options(), rows.rows(), rows.gradients(), count, &SlopeSum::Visit, &visitor,
+                                      workspace_ + layout_.kernel + thread * layout_.kernel_bytes);
     }
   }
   return -visitor.sum;

@@ -145,7 +145,7 @@ std::string Plan::Description() const {
   const bool fused = impl_->exec.path == Path::kFused;
   if (fused) text += std::string(", ") + impl_->kernels->target;
   text += ", " + std::to_string(impl_->threads) + (impl_->threads == 1 ? " thread" : " threads");
-  if (fused) text += ", " + internal::KernelChoice(s.q_len, s.heads / s.kv_heads);
+  if (fused) text += ", " + internal::KernelChoice(s.q_len, s.heads / s.kv_heads, static_cast<bool>(impl_->params.q_segments));
   return impl_->exec.path == Path::kReference ? text : text + Copies(s, fused);
 }
 

@@ -78,6 +78,20 @@ TEST(Plan, SaysWhatItCopies) {
   EXPECT_TRUE(Plan(shape, {}).Description().ends_with(", copies operands without unit stride along dim"));
 }
 
+TEST(Plan, SaysWhichKernelRuns) {
+  const auto choice = [](std::int64_t q_len, const TensorView& segments) {
+    return Plan({.heads = 4, .kv_heads = 2, .q_len = q_len, .kv_len = 20, .head_dim = 8, .v_dim = 8},
+                {.q_segments = segments, .kv_segments = segments}, {.isa = BestTarget(), .threads = 1})
+        .Description();
+  };
+  const std::string prefix = "fused, " + BestTarget() + ", 1 thread, ";
+  EXPECT_EQ(choice(8, {}), prefix + "prefill kernel (q_len·group_size 16 ≥ 16)");
+  EXPECT_EQ(choice(7, {}), prefix + "decode kernel (q_len·group_size 14 < 16)");
+  const Tensor segments(DType::kI32, {20});
+  EXPECT_EQ(choice(20, segments), prefix + "prefill kernel for segments of q_len·group_size ≥ 16, else decode");
+  EXPECT_EQ(choice(7, segments), prefix + "decode kernel (q_len·group_size 14 < 16)");
+}
+
 TEST(Plan, ARunMayNotWriteOverItsInputs) {
   Tensor x(DType::kF32, {5, 4}), context(DType::kF32, {5, 4});
   const Plan plan(PlanShape::Of(x, x, x), {});

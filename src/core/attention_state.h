@@ -19,10 +19,14 @@ struct AttentionState {
   float* acc = nullptr;  // [v_dim], owned by the caller
 };
 
+inline bool IsIdentity(const AttentionState& state) {
+  return state.row_ref == -std::numeric_limits<float>::infinity() && state.row_sum == 0;
+}
+
 /// into = into ⊕ from: as if both had been one run over the keys of both. from may be the identity, and so may into.
 inline void Merge(AttentionState& into, const AttentionState& from, std::int64_t v_dim) {
-  if (from.row_ref == -std::numeric_limits<float>::infinity() && from.row_sum == 0) return;
-  if (into.row_ref == -std::numeric_limits<float>::infinity() && into.row_sum == 0) {
+  if (IsIdentity(from)) return;
+  if (IsIdentity(into)) {
     into.row_ref = from.row_ref;
     into.row_sum = from.row_sum;
     for (std::int64_t d = 0; d < v_dim; ++d) into.acc[d] = from.acc[d];

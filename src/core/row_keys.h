@@ -14,9 +14,8 @@ namespace regard::internal {
 
 struct RowKeys {
   std::int64_t begin, end;  // visible keys: [begin, end), begin ≤ end, both in 0…kv_len
-  std::int64_t
-      position;  // where the query stands on the absolute key axis: ALiBi's distance is |position − j|, j being a key's position
-  std::int64_t first_key;  // of the query's segment; 0 without segments
+  std::int64_t position;    // where the query stands on that axis: ALiBi's distance is |position − j|, j being a key's position
+  std::int64_t first_key;   // of the query's segment; 0 without segments
 };
 
 /// rows [batch, q_len].

@@ -68,12 +68,12 @@ struct QueryRow {
   float* lse;              // one value, natural log; null when not wanted
   std::int64_t key_begin;  // visible keys lie in [key_begin, key_end); key_begin ≤ key_end, both in 0…kv_len
   std::int64_t key_end;
-  std::int64_t position;     // where the query stands on the key axis: ALiBi's distance is |position − j|
-  float alibi_slope;         // natural units
-  float sink;                // −inf is none
-  std::int64_t first_key;    // of the row's segment; only tracked_prefill asks
-  const std::uint8_t* mask;  // [kv_len] by mask_key_stride, nonzero = visible
-  const float* bias;         // [kv_len] by bias_key_stride; −inf = not visible
+  std::int64_t position;             // where the query stands on the key axis: ALiBi's distance is |position − j|
+  float alibi_slope;                 // natural units
+  float sink;                        // −inf is none
+  std::int64_t first_key;            // of the row's text, where several are attended as one; only tracked_prefill asks
+  const std::uint8_t* mask;          // [kv_len] by mask_key_stride, nonzero = visible
+  const float* bias;                 // [kv_len] by bias_key_stride; −inf = not visible
   std::uint32_t batch, head, query;  // where the row is in the mask of dropout; batch is the same for all rows of a call
 };
 
@@ -137,10 +137,11 @@ struct WeightReductions {
   float* key_topk_weight = nullptr;      // [kv_len, key_top_k] descending, ties to the lower row; 0 behind the last
   std::int64_t* key_topk_row = nullptr;  // [kv_len, key_top_k], counted from row_origin
 
-  // Added to, for every bin: row row_origin + r of q_len lies in row bin R when ⌊R·q_len/pooled_rows⌋ ≤ row_origin + r, columns alike.
+  // Added to, for every bin: row row_origin + r of q_len lies in row bin R when ⌊R·q_len/pooled_rows⌋ ≤ row_origin + r; columns alike, key
+  // key_origin + j of kv_len.
   double* pooled = nullptr;     // [pooled_rows, pooled_cols] Σ w
   float* pooled_max = nullptr;  // [pooled_rows, pooled_cols] the largest; only beside pooled
-  std::int64_t pooled_rows = 0, pooled_cols = 0, row_origin = 0, q_len = 0;
+  std::int64_t pooled_rows = 0, pooled_cols = 0, row_origin = 0, q_len = 0, key_origin = 0, kv_len = 0;
 
   // Added to, for every distance: distances[position − key − first_distance] takes the weight.
   double* distances = nullptr;
@@ -163,7 +164,8 @@ struct KernelTable {
 
   /// prefill with a tracker: the same bits, and what `tracking` asks for. kv.v_dim may be 0: then no context is written, and v is not read.
   /// scratch: tracked_scratch_bytes(kv_len, head_dim, v_dim, tracking.top_k), 64-byte aligned, private to the thread. prefill's, and with
-  /// top_k ≤ 32 a float a row in lanes and bucket of keys, of which there are 1,024 or one to 128 keys.
+  /// top_k ≤ 32 a float a row in lanes and bucket of keys, of which there are 1,024 or one to 128 keys. What is enough for kv_len keys is
+  /// enough for fewer.
   std::int64_t (*tracked_prefill)(const KvHead& kv, const RowOptions& options, const QueryRow* rows, std::int64_t num_rows,
                                   const RowTracking& tracking, void* scratch);
   std::size_t (*tracked_scratch_bytes)(std::int64_t kv_len, std::int64_t head_dim, std::int64_t v_dim, std::int64_t top_k);

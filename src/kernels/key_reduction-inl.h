@@ -102,12 +102,13 @@ HWY_INLINE void PoolKeys(const float* HWY_RESTRICT weights, int begin, int end, 
   }
 }
 
-HWY_INLINE void PoolBlock(const WeightReductions& out, std::int64_t kv_len, std::int64_t first_key, int n,
-                          const WeightScratch& scratch, const PooledRows& pooled) {
+HWY_INLINE void PoolBlock(const WeightReductions& out, std::int64_t first_key, int n, const WeightScratch& scratch,
+                          const PooledRows& pooled) {
   const float* const weights = scratch.keys->weights;
-  std::int64_t bin = BinOf(first_key, out.pooled_cols, kv_len);
+  const std::int64_t first = out.key_origin + first_key;
+  std::int64_t bin = BinOf(first, out.pooled_cols, out.kv_len);
   for (int begin = 0; begin < n; ++bin) {
-    const int end = static_cast<int>(std::min<std::int64_t>(n, BinBegin(bin + 1, out.pooled_cols, kv_len) - first_key));
+    const int end = static_cast<int>(std::min<std::int64_t>(n, BinBegin(bin + 1, out.pooled_cols, out.kv_len) - first));
     float* const sum = pooled.sum + bin * kQueryRows;
     if (pooled.max == nullptr) {
       PoolKeys<false>(weights, begin, end, sum, nullptr);

@@ -75,6 +75,7 @@ Told Ask(const KernelTable& kernels, const KernelCase& test) {
   out.pooled_rows = 2;
   out.pooled_cols = 3;
   out.q_len = n;
+  out.kv_len = kv_len;
   std::int64_t first = 0, last = 0;
   for (const QueryRow& row : test.rows) {
     first = std::min(first, row.position - test.Position(kv_len - 1));
@@ -206,6 +207,15 @@ TEST_P(StoredRowsTest, DistancesAreThoseOfThePlaces) {
     for (std::size_t d = 0; d < told.distances.size(); ++d) {
       EXPECT_NEAR(told.distances[d], expected[static_cast<std::int64_t>(d) + told.first_distance], 1e-6);
     }
+  }
+}
+
+// Sequences of a cache, or packed ones, share the scratch of the longest.
+TEST_P(StoredRowsTest, ScratchOfTrackersGrowsWithTheKeys) {
+  for (std::int64_t kv_len = 1, before = 0; kv_len < 300'000; kv_len += 1 + kv_len / 97) {
+    const auto bytes = static_cast<std::int64_t>(kernels().tracked_scratch_bytes(kv_len, 8, 8, 4));
+    ASSERT_GE(bytes, before) << kv_len;
+    before = bytes;
   }
 }
 

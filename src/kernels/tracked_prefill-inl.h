@@ -25,9 +25,10 @@ HWY_INLINE std::size_t RoundUp(std::size_t bytes) { return (bytes + 63) / 64 * 6
 
 HWY_INLINE bool TracksKeys(std::int64_t top_k) { return top_k > 0 && top_k <= kMaxTrackedKeys; }
 
-/// Buckets that the keys of one query block may lie in.
+/// Buckets that the keys of one query block may lie in, of kv_len keys or fewer: fewer may lie in more of them.
 HWY_INLINE std::int64_t MostBuckets(std::int64_t kv_len, std::int64_t top_k) {
-  return TracksKeys(top_k) ? (kv_len >> BucketShift(kv_len)) + 2 : 0;
+  if (!TracksKeys(top_k)) return 0;
+  return std::max(std::min(kv_len >> kBucketShift, kMaxBuckets), kv_len / kKeyBlock) + 2;
 }
 
 HWY_INLINE std::size_t MaximaBytes(std::int64_t kv_len, std::int64_t top_k) {

@@ -100,8 +100,6 @@ RowCall::RowCall(const Call& whole, const RowIndex& row, std::int64_t copies) {
   const std::int64_t group_size = whole.q.dim(1) / whole.k.dim(1), kv_head = row.head / group_size;
   const std::int64_t first_head = kv_head * group_size, last_head = first_head + group_size;
   head_in_group = row.head - first_head;
-  const TensorView queries = whole.q.Slice(0, row.batch, row.batch + 1).Slice(1, first_head, last_head);
-  call.q = Repeated(queries.Slice(2, row.query, row.query + 1), copies);
   call.k = whole.k.Slice(0, row.batch, row.batch + 1).Slice(1, kv_head, kv_head + 1);
   call.v = whole.v.Slice(0, row.batch, row.batch + 1).Slice(1, kv_head, kv_head + 1);
 
@@ -112,19 +110,23 @@ RowCall::RowCall(const Call& whole, const RowIndex& row, std::int64_t copies) {
   if (p.kv_lens && p.kv_lens.dim(0) > 1) call.params.kv_lens = p.kv_lens.Slice(0, row.batch, row.batch + 1);
   if (p.alibi_slopes) call.params.alibi_slopes = p.alibi_slopes.Slice(0, first_head, last_head);
   if (p.sinks) call.params.sinks = p.sinks.Slice(0, first_head, last_head);
-  // Without segments the query's position counts from 0; with them, from the start of its own run.
+  // Without segments the query's position counts from 0; with them, from the start of its own run, whose length decides on the kernel.
   std::int64_t position = row.query;
   if (p.q_segments) {
     const TensorView segments = SegmentsOf(p.q_segments, row.batch);
-    std::int64_t run = row.query;
-    while (run > 0 && IntegerAt(segments, run - 1) == IntegerAt(segments, row.query)) --run;
-    position = row.query - run;
-    q_segments_.assign(static_cast<std::size_t>(copies), -1);
-    q_segments_[0] = IntegerAt(segments, row.query);
+    const std::int64_t number = IntegerAt(segments, row.query);
+    std::int64_t begin = row.query, end = row.query + 1;
+    while (begin > 0 && IntegerAt(segments, begin - 1) == number) --begin;
+    while (end < std::min(whole.q.dim(2), begin + copies) && IntegerAt(segments, end) == number) ++end;
+    position = row.query - begin;
+    copies = std::min(copies, end - begin);
+    q_segments_.assign(static_cast<std::size_t>(copies), number);
     call.params.q_segments = View(q_segments_.data(), {copies});
     call.params.kv_segments = SegmentsOf(p.kv_segments, row.batch);
   }
   call.params.q_offset = OffsetOf(whole, row.batch) + position;
+  const TensorView queries = whole.q.Slice(0, row.batch, row.batch + 1).Slice(1, first_head, last_head);
+  call.q = Repeated(queries.Slice(2, row.query, row.query + 1), copies);
 }
 
 RowSample SampleRows(const PlanShape& shape, std::int64_t max_work) {

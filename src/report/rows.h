@@ -45,9 +45,9 @@ RowSample ChosenRows(const PlanShape& shape, const std::vector<std::int64_t>& ba
                      const std::vector<std::int64_t>& queries);
 
 /// One query row as a call of its own: one sequence, the heads that share the row's kv head, and the query repeated `copies`
-/// times. Row 0 of head `head_in_group` of any result has the bits it has in the whole call, provided that the same kernel runs;
-/// the copies are there to get the kernel for many rows, and stand for nothing. Positions, mask, bias, lengths, segments, slopes
-/// and sinks follow the row.
+/// times, or as often as its segment has queries if that is less. Row 0 of head `head_in_group` of any result has the bits it has in the
+/// whole call, provided that the same kernel runs; the copies are there to get the kernel for many rows, and stand for nothing.
+/// Positions, mask, bias, lengths, segments, slopes and sinks follow the row.
 struct RowCall {
   RowCall(const Call& whole, const RowIndex& row, std::int64_t copies);
 

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -21,35 +22,75 @@ namespace {
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 // Rows of one task: enough that merging what it knows of every key costs little against its rows, and few enough tasks a head for
-// several threads to find work in one. Set by the head's own length alone: the sums per task are part of the result's bits.
-std::int64_t RowsPerTask(std::int64_t q_len) { return std::max<std::int64_t>(256, (q_len / 8 + 63) / 64 * 64); }
+// several threads to find work in one. Set by the sequence's own length alone: the sums per task are part of the result's bits.
+constexpr std::int64_t kMinRowsPerTask = 256;
+std::int64_t RowsPerTask(std::int64_t q_len) { return std::max<std::int64_t>(kMinRowsPerTask, (q_len / 8 + 63) / 64 * 64); }
 
 // Rows of one call of the kernel, a multiple of its blocks, so that bits do not depend on it: a task of 131,072 tokens takes seconds, and a
 // run that is to stop looks up between calls.
 constexpr std::int64_t kRowsPerCall = 384;
 
-// What one task, or all tasks of a head so far, know of the head's keys, bins and distances.
+// One task of a head: some rows of a sequence, or all of several short ones.
+struct RowsTask {
+  std::span<const Sequence> sequences;
+  std::int64_t first_row, num_rows;  // of its sequence, or of each of them
+  std::int64_t num_keys;             // of all its sequences
+};
+
+// The tasks of a batch entry, rows ascending. Short sequences share one, whose sums are of other keys each.
+std::vector<RowsTask> TasksOf(std::span<const Sequence> all, std::int64_t b) {
+  std::vector<RowsTask> tasks;
+  std::int64_t shared_rows = kMinRowsPerTask;  // of the last task, if it can take more
+  for (const Sequence& s : all) {
+    if (s.batch != b || s.q_len == 0) continue;
+    if (shared_rows + s.q_len <= kMinRowsPerTask) {
+      RowsTask& task = tasks.back();
+      task.sequences = {task.sequences.data(), task.sequences.size() + 1};
+      task.num_keys += s.kv_len;
+      shared_rows += s.q_len;
+      continue;
+    }
+    const std::int64_t per_task = RowsPerTask(s.q_len);
+    for (std::int64_t first = 0; first < s.q_len; first += per_task) {
+      tasks.push_back({{&s, 1}, first, std::min(per_task, s.q_len - first), s.kv_len});
+    }
+    shared_rows = s.q_len;
+  }
+  return tasks;
+}
+
+// What a task knows of its keys, one sequence after the other, or all tasks of a head so far of the head's; and of bins and distances.
 struct HeadSums {
-  void Reset(const Request& request, const Problem& p, const HeadEvidence& range) {
+  void Reset(const Request& request, std::int64_t num_keys, const HeadEvidence& range) {
     const auto assign = [](auto& to, bool wanted, std::int64_t count, auto value) {
       to.assign(wanted ? static_cast<std::size_t>(count) : 0, value);
     };
-    assign(key_mass, request.key_mass, p.kv_len, 0.0);
-    assign(key_count, request.key_count, p.kv_len, std::int64_t{0});
-    assign(key_topk_weight, request.key_top_k > 0, p.kv_len * request.key_top_k, 0.0f);
-    assign(key_topk_row, request.key_top_k > 0, p.kv_len * request.key_top_k, std::int64_t{-1});
+    assign(key_mass, request.key_mass, num_keys, 0.0);
+    assign(key_count, request.key_count, num_keys, std::int64_t{0});
+    assign(key_topk_weight, request.key_top_k > 0, num_keys * request.key_top_k, 0.0f);
+    assign(key_topk_row, request.key_top_k > 0, num_keys * request.key_top_k, std::int64_t{-1});
     assign(pooled, request.pooled, request.rows * request.cols, 0.0);
     assign(pooled_max, request.pooled_max, request.rows * request.cols, 0.0f);
     assign(pooled_queries, request.pooled, request.rows, std::int64_t{0});
     evidence = range;
   }
 
-  void Add(const HeadSums& part, std::int64_t key_top_k) {
+  void Add(const HeadSums& part, const RowsTask& task, std::int64_t key_top_k) {
+    std::int64_t key = 0;  // of the part
+    for (const Sequence& s : task.sequences) {
+      const auto add = [&](auto& to, const auto& from) {
+        for (std::int64_t n = 0; !to.empty() && n < s.kv_len; ++n) {
+          to[static_cast<std::size_t>(s.first_key + n)] += from[static_cast<std::size_t>(key + n)];
+        }
+      };
+      add(key_mass, part.key_mass);
+      add(key_count, part.key_count);
+      for (std::int64_t n = 0; key_top_k > 0 && n < s.kv_len; ++n) MergeList(s.first_key + n, part, key + n, key_top_k);
+      key += s.kv_len;
+    }
     const auto add = [](auto& to, const auto& from) {
       for (std::size_t n = 0; n < to.size(); ++n) to[n] += from[n];
     };
-    add(key_mass, part.key_mass);
-    add(key_count, part.key_count);
     add(pooled, part.pooled);
     add(pooled_queries, part.pooled_queries);
     add(evidence.distances, part.evidence.distances);
@@ -59,7 +100,6 @@ struct HeadSums {
     evidence.queries += part.evidence.queries;
     evidence.first_key += part.evidence.first_key;
     evidence.uniformity += part.evidence.uniformity;
-    MergeLists(part, key_top_k);
   }
 
   std::vector<double> key_mass;
@@ -72,21 +112,19 @@ struct HeadSums {
 
  private:
   // The part's rows are all later ones: equal weights stay behind.
-  void MergeLists(const HeadSums& part, std::int64_t top) {
-    for (std::size_t list = 0; list < key_topk_weight.size(); list += static_cast<std::size_t>(top)) {
-      float* const weights = key_topk_weight.data() + list;
-      std::int64_t* const rows = key_topk_row.data() + list;
-      for (std::int64_t i = 0; i < top; ++i) {
-        const float weight = part.key_topk_weight[list + static_cast<std::size_t>(i)];
-        if (!(weight > weights[top - 1])) break;
-        std::int64_t at = top - 1;
-        for (; at > 0 && weights[at - 1] < weight; --at) {
-          weights[at] = weights[at - 1];
-          rows[at] = rows[at - 1];
-        }
-        weights[at] = weight;
-        rows[at] = part.key_topk_row[list + static_cast<std::size_t>(i)];
+  void MergeList(std::int64_t key, const HeadSums& part, std::int64_t part_key, std::int64_t top) {
+    float* const weights = key_topk_weight.data() + key * top;
+    std::int64_t* const rows = key_topk_row.data() + key * top;
+    for (auto i = static_cast<std::size_t>(part_key * top); i < static_cast<std::size_t>((part_key + 1) * top); ++i) {
+      const float weight = part.key_topk_weight[i];
+      if (!(weight > weights[top - 1])) break;
+      std::int64_t at = top - 1;
+      for (; at > 0 && weights[at - 1] < weight; --at) {
+        weights[at] = weights[at - 1];
+        rows[at] = rows[at - 1];
       }
+      weights[at] = weight;
+      rows[at] = part.key_topk_row[i];
     }
   }
 };
@@ -148,50 +186,65 @@ class SummaryRun {
         s_(*summary) {}
 
   void Run() {
-    const std::int64_t per_task = RowsPerTask(p_.q_len), blocks = (p_.q_len + per_task - 1) / per_task;
-    const std::int64_t heads = static_cast<std::int64_t>(request_.heads.size()),
-                       tasks = static_cast<std::int64_t>(request_.batch.size()) * heads * blocks;
+    const auto heads = static_cast<std::int64_t>(request_.heads.size() * request_.batch.size());
     if (p_.q_len == 0) {  // no task would say so
-      for (std::int64_t head = 0; head < static_cast<std::int64_t>(request_.batch.size()) * heads; ++head) {
-        sums_.Reset(request_, p_, {});
+      for (std::int64_t head = 0; head < heads; ++head) {
+        sums_.Reset(request_, p_.kv_len, {});
         FinishHead(head);
       }
       return;
     }
-    std::vector<TaskMemory> memory(static_cast<std::size_t>(std::min<std::int64_t>(threads_, tasks)));
-    RunControl control(exec_, tasks);
+    for (const std::int64_t b : request_.batch) entries_.push_back({TasksOf(inputs_.sequences(), b), DistanceRange(b)});
+    struct HeadTask {
+      std::int64_t head, number;
+    };
+    std::vector<HeadTask> tasks;
+    for (std::int64_t head = 0; head < heads; ++head) {
+      for (std::size_t n = 0; n < EntryOf(head).tasks.size(); ++n) tasks.push_back({head, static_cast<std::int64_t>(n)});
+    }
+    const auto num_tasks = static_cast<std::int64_t>(tasks.size());
+    std::vector<TaskMemory> memory(static_cast<std::size_t>(std::min<std::int64_t>(threads_, num_tasks)));
+    RunControl control(exec_, num_tasks);
     ForEachInOrder(
-        threads_, tasks, [](std::int64_t, int) {},
+        threads_, num_tasks, [](std::int64_t, int) {},
         [&](std::int64_t task, int thread) {
           if (control.ShouldStop()) return;
-          RunTask(task / blocks, task % blocks * per_task, std::min(per_task, p_.q_len - task % blocks * per_task), control,
-                  memory[static_cast<std::size_t>(thread)]);
+          const auto [head, number] = tasks[static_cast<std::size_t>(task)];
+          RunTask(head, EntryOf(head).tasks[static_cast<std::size_t>(number)], control, memory[static_cast<std::size_t>(thread)]);
           control.TaskDone();
         },
         [&](std::int64_t task, int thread) {
           if (control.ShouldStop()) return;
-          const std::int64_t head = task / blocks;
-          if (task % blocks == 0) sums_.Reset(request_, p_, DistanceRange(head));
-          sums_.Add(memory[static_cast<std::size_t>(thread)].sums, request_.key_top_k);
-          if (task % blocks == blocks - 1) FinishHead(head);
+          const auto [head, number] = tasks[static_cast<std::size_t>(task)];
+          const Entry& entry = EntryOf(head);
+          if (number == 0) sums_.Reset(request_, p_.kv_len, entry.range);
+          sums_.Add(memory[static_cast<std::size_t>(thread)].sums, entry.tasks[static_cast<std::size_t>(number)],
+                    request_.key_top_k);
+          if (number == static_cast<std::int64_t>(entry.tasks.size()) - 1) FinishHead(head);
         });
   }
 
  private:
+  // What is the same for all heads of a batch entry.
+  struct Entry {
+    std::vector<RowsTask> tasks;
+    HeadEvidence range;
+  };
+
   // head counts the chosen ones, batch by heads.
-  std::int64_t Batch(std::int64_t head) const { return request_.batch[static_cast<std::size_t>(head) / request_.heads.size()]; }
   std::int64_t Head(std::int64_t head) const { return request_.heads[static_cast<std::size_t>(head) % request_.heads.size()]; }
+  const Entry& EntryOf(std::int64_t head) const { return entries_[static_cast<std::size_t>(head) / request_.heads.size()]; }
 
   // The distances that occur, all 0.
-  HeadEvidence DistanceRange(std::int64_t head) const {
+  HeadEvidence DistanceRange(std::int64_t b) const {
     HeadEvidence evidence;
     if (!request_.head_kind) return evidence;
     std::int64_t first = std::numeric_limits<std::int64_t>::max(), last = std::numeric_limits<std::int64_t>::min();
     for (std::int64_t i = 0; i < p_.q_len; ++i) {
-      const RowKeys& keys = inputs_.Keys(Batch(head), i);
+      const RowKeys& keys = inputs_.Keys(b, i);
       if (keys.begin == keys.end) continue;
-      first = std::min(first, keys.position - p_.KeyPosition(Batch(head), keys.end - 1));
-      last = std::max(last, keys.position - p_.KeyPosition(Batch(head), keys.begin));
+      first = std::min(first, keys.position - p_.KeyPosition(b, keys.end - 1));
+      last = std::max(last, keys.position - p_.KeyPosition(b, keys.begin));
     }
     if (first > last) return evidence;
     evidence.first_distance = first;
@@ -199,47 +252,59 @@ class SummaryRun {
     return evidence;
   }
 
-  void RunTask(std::int64_t head, std::int64_t first, std::int64_t num_rows, const RunControl& control, TaskMemory& own) const {
-    const std::int64_t b = Batch(head), h = Head(head), at = head * p_.q_len + first;
+  void RunTask(std::int64_t head, const RowsTask& task, const RunControl& control, TaskMemory& own) const {
+    own.sums.Reset(request_, task.num_keys, EntryOf(head).range);
+    std::int64_t key = 0;
+    for (const Sequence& s : task.sequences) {
+      ReduceRows(head, s, task.first_row, task.sequences.size() == 1 ? task.num_rows : s.q_len, key, control, own);
+      key += s.kv_len;
+    }
+  }
+
+  // num_rows rows of a sequence from `first` on, whose keys stand in the task's sums from `key` on.
+  void ReduceRows(std::int64_t head, const Sequence& s, std::int64_t first, std::int64_t num_rows, std::int64_t key,
+                  const RunControl& control, TaskMemory& own) const {
+    const std::int64_t h = Head(head), at = head * p_.q_len + s.first_query + first;
     const auto count = static_cast<std::size_t>(num_rows);
     own.rows.resize(count);
     for (std::int64_t r = 0; r < num_rows; ++r) {
       QueryRow& row = own.rows[static_cast<std::size_t>(r)];
-      row = inputs_.Row(b, h, first + r);
+      row = inputs_.Row(s, h, first + r);
       row.lse = s_.lse.MutableAs<float>() + at + r;
     }
-    own.sums.Reset(request_, p_, DistanceRange(head));
     WeightReductions out;
     const auto row_floats = [&](Tensor& tensor) { return tensor ? tensor.MutableAs<float>() + at : nullptr; };
     out.distance_mean = row_floats(s_.distance_mean);
     out.distance_std = row_floats(s_.distance_std);
     out.window_share = row_floats(s_.window_share);
     out.window = request_.window;
-    const auto data = [](auto& vector) { return vector.empty() ? nullptr : vector.data(); };
-    out.key_mass = data(own.sums.key_mass);
-    out.key_count = data(own.sums.key_count);
-    out.key_top_k = p_.kv_len > 0 ? request_.key_top_k : 0;
-    out.key_topk_weight = data(own.sums.key_topk_weight);
-    out.key_topk_row = data(own.sums.key_topk_row);
-    out.pooled = data(own.sums.pooled);
-    out.pooled_max = data(own.sums.pooled_max);
+    const auto data = [](auto& vector, std::int64_t from) { return vector.empty() ? nullptr : vector.data() + from; };
+    out.key_mass = data(own.sums.key_mass, key);
+    out.key_count = data(own.sums.key_count, key);
+    out.key_top_k = s.kv_len > 0 ? request_.key_top_k : 0;
+    out.key_topk_weight = data(own.sums.key_topk_weight, key * request_.key_top_k);
+    out.key_topk_row = data(own.sums.key_topk_row, key * request_.key_top_k);
+    out.pooled = data(own.sums.pooled, 0);
+    out.pooled_max = data(own.sums.pooled_max, 0);
     out.pooled_rows = request_.rows;
     out.pooled_cols = request_.cols;
-    out.row_origin = first;
+    out.row_origin = s.first_query + first;
     out.q_len = p_.q_len;
+    out.key_origin = s.first_key;
+    out.kv_len = inputs_.Entry(s.batch).kv_len;
     if (request_.pooled) {
       own.sees_key.resize(count);
       out.sees_key = own.sees_key.data();
     }
-    out.distances = data(own.sums.evidence.distances);
+    out.distances = data(own.sums.evidence.distances, 0);
     out.first_distance = own.sums.evidence.first_distance;
     const std::size_t bytes = kernels_.reduce_scratch_bytes(p_.head_dim, out);
     if (own.scratch.size() < bytes) own.scratch = Workspace(bytes);
     for (std::int64_t r = 0; r < num_rows && !control.ShouldStop(); r += kRowsPerCall) {
-      kernels_.reduce_weights(inputs_.Head(b, h / p_.group_size), inputs_.options(), own.rows.data() + r,
+      kernels_.reduce_weights(inputs_.Head(s, h / p_.group_size), inputs_.options(), own.rows.data() + r,
                               std::min(kRowsPerCall, num_rows - r), FromRow(out, r), own.scratch.data());
     }
-    TakeRows(out, at, first, num_rows, own);
+    TakeRows(out, at, num_rows, own);
   }
 
   // The same for the rows of a task from r on.
@@ -250,11 +315,11 @@ class SummaryRun {
     return out;
   }
 
-  // What follows from the rows of a task.
-  void TakeRows(const WeightReductions& out, std::int64_t at, std::int64_t first, std::int64_t num_rows, TaskMemory& own) const {
+  // What follows from the rows that were reduced.
+  void TakeRows(const WeightReductions& out, std::int64_t at, std::int64_t num_rows, TaskMemory& own) const {
     for (std::int64_t r = 0; r < num_rows; ++r) {
       if (out.sees_key != nullptr && out.sees_key[r] != 0) {
-        ++own.sums.pooled_queries[static_cast<std::size_t>(((first + r + 1) * request_.rows - 1) / p_.q_len)];
+        ++own.sums.pooled_queries[static_cast<std::size_t>(((out.row_origin + r + 1) * request_.rows - 1) / p_.q_len)];
       }
       if (!request_.head_kind || rows_.num_visible[at + r] == 0) continue;
       HeadEvidence& evidence = own.sums.evidence;
@@ -305,7 +370,8 @@ class SummaryRun {
   const Request& request_;
   const RowTracking& rows_;  // what the first pass knows
   Summary& s_;
-  HeadSums sums_;  // of the head whose tasks are being merged
+  std::vector<Entry> entries_;  // of each chosen batch entry
+  HeadSums sums_;               // of the head whose tasks are being merged
 };
 
 // The part of a problem that is one head of one sequence; the same for where its results go.
@@ -336,44 +402,17 @@ ExecOptions PartOf(const ExecOptions& exec, double begin, double end) {
   return part;
 }
 
-// Rows for the decode kernel, which tracks nothing: by the prefill kernel without values. Results are not written.
-void TrackDecodedRows(const Problem& p, const KernelTable& kernels, int threads, const Request& request,
-                      const RowTracking& tracking) {
-  ScratchLayout layout;
-  PlanShape shape = KernelInputsLayout::ShapeOf(p);
-  shape.v_dim = 0;
-  const KernelInputsLayout places(shape, KernelInputsLayout::BiasCount(p), layout);
-  const std::int64_t scratch_bytes =
-      (static_cast<std::int64_t>(kernels.tracked_scratch_bytes(p.kv_len, p.head_dim, 0, tracking.top_k)) + 63) / 64 * 64;
-  const std::int64_t heads = static_cast<std::int64_t>(request.heads.size() * request.batch.size());
-  const std::size_t scratch =
-      layout.Add<std::byte>(SaturatingProduct(std::min<std::int64_t>(threads, std::max<std::int64_t>(heads, 1)), scratch_bytes));
-  Workspace workspace(layout.total());
-  const KernelInputs inputs(p, places, workspace.data(), threads, KernelInputs::Values::kUnused);
-  ParallelFor(threads, heads, [&](std::int64_t head, int thread) {
-    const std::int64_t b = request.batch[static_cast<std::size_t>(head) / request.heads.size()],
-                       h = request.heads[static_cast<std::size_t>(head) % request.heads.size()];
-    QueryRow rows[kMaxDecodeRows];
-    for (std::int64_t i = 0; i < p.q_len; ++i) rows[i] = inputs.Row(b, h, i);
-    KvHead kv = inputs.Head(b, h / p.group_size);
-    kv.v = kv.k;
-    kv.v_dim = 0;
-    kernels.tracked_prefill(kv, inputs.options(), rows, p.q_len, tracking.From(head * p.q_len),
-                            workspace.data() + scratch + thread * scratch_bytes);
-  });
-}
-
 // Context and lse of the chosen heads, and what is tracked of their rows. All at once if all are chosen; else one after the other, by the
-// kernel of the whole.
+// kernels of the whole.
 void RunContext(const Problem& p, const KernelTable& kernels, const AttentionParams& params, const ExecOptions& exec, int threads,
                 const Request& request, const RowTracking& tracking, const Results& results, Summary* summary) {
   PlanShape shape = KernelInputsLayout::ShapeOf(p);
-  const bool prefill = UsesPrefill(p.q_len, p.group_size), tracks = request.tracks_rows && prefill;
+  const bool tracks = request.tracks_rows;
   if (!request.all) shape.batch = shape.heads = shape.kv_heads = 1;
   Workspace workspace(FusedWorkspaceBytes(shape, params, kernels, threads, tracks ? tracking.top_k : -1));
   if (request.all) {
     Results all = results;
-    RunFused(p, kernels, exec, threads, {prefill, tracks ? &tracking : nullptr}, workspace.data(), &all);
+    RunFused(p, kernels, exec, threads, {p.group_size, tracks ? &tracking : nullptr}, workspace.data(), &all);
     summary->empty_rows = all.empty_rows;
     return;
   }
@@ -390,7 +429,7 @@ void RunContext(const Problem& p, const KernelTable& kernels, const AttentionPar
       const RowTracking of_head = tracking.From(head * p.q_len);
       const double done = static_cast<double>(head);
       RunFused(HeadOf(p, b, h), kernels, PartOf(exec, done / heads, (done + 1) / heads), threads,
-               {prefill, tracks ? &of_head : nullptr}, workspace.data(), &one);
+               {p.group_size, tracks ? &of_head : nullptr}, workspace.data(), &one);
       summary->empty_rows += one.empty_rows;
       ++head;
     }
@@ -417,8 +456,6 @@ Summary Run(const PlanShape& shape, const Inputs& run, const AttentionParams& pa
   SpareRows spare;
   const RowTracking tracking = TrackRows(request, problem, &summary, &spare);
   RunContext(problem, kernels, params, PartOf(exec, 0, context_share), threads, request, tracking, results, &summary);
-  if (request.tracks_rows && !UsesPrefill(q_len, problem.group_size))
-    TrackDecodedRows(problem, kernels, threads, request, tracking);
   // A list longer than one key holds the largest score's key as its first.
   for (std::int64_t r = 0; request.top_k > 0 && summary.row_argmax && r < summary.row_argmax.num_elements(); ++r) {
     summary.row_argmax.MutableAs<std::int64_t>()[r] = tracking.topk_key[r * request.top_k];
@@ -427,7 +464,7 @@ Summary Run(const PlanShape& shape, const Inputs& run, const AttentionParams& pa
     ScratchLayout layout;
     PlanShape without_v = KernelInputsLayout::ShapeOf(problem);
     without_v.v_dim = 0;
-    const KernelInputsLayout places(without_v, KernelInputsLayout::BiasCount(problem), layout);
+    const KernelInputsLayout places(without_v, KernelInputsLayout::Options::Of(problem), layout);
     Workspace workspace(layout.total());
     const KernelInputs inputs(problem, places, workspace.data(), threads, KernelInputs::Values::kUnused);
     const ExecOptions rest = PartOf(exec, context_share, 1);

@@ -65,12 +65,13 @@ void Visit(const WeightSource& source, TileVisitor& visitor, const ExecOptions& 
         ThreadMemory& own = memory_of(thread);
         const std::int64_t b = task / blocks / p.heads, h = task / blocks % p.heads, first = task % blocks * kRowsPerTask;
         const std::int64_t num_rows = std::min(kRowsPerTask, p.q_len - first);
+        const internal::Sequence entry = source.inputs().Entry(b);
         for (std::int64_t r = 0; r < num_rows; ++r) {
           own.rows[static_cast<std::size_t>(r)] =
-              source.Row(b, h, first + r, 0, p.kv_len);  // of a cache's sequence, those it has
+              source.Row(entry, h, first + r, 0, p.kv_len);  // of a cache's sequence, those it has
         }
         TileAdapter adapter{own.fork.get(), b, h, first};
-        source.kernels().stream_weights(source.inputs().Head(b, h / p.group_size), source.inputs().options(), own.rows.data(),
+        source.kernels().stream_weights(source.inputs().Head(entry, h / p.group_size), source.inputs().options(), own.rows.data(),
                                         num_rows, TileAdapter::Visit, &adapter, own.scratch.data());
         if (adapter.failure != nullptr) std::rethrow_exception(adapter.failure);
         control.TaskDone();
@@ -118,11 +119,12 @@ Tensor Rows(const WeightSource& source, const WeightWindow& window) {
       }
     }
   } destination{weights.MutableAs<float>(), window.key_begin, num_keys};
+  const internal::Sequence entry = source.inputs().Entry(window.batch);
   std::vector<QueryRow> rows;
-  for (const std::int64_t i : queries) rows.push_back(source.Row(window.batch, window.head, i, window.key_begin, key_end));
+  for (const std::int64_t i : queries) rows.push_back(source.Row(entry, window.head, i, window.key_begin, key_end));
   Workspace scratch(source.kernels().stream_scratch_bytes(p.head_dim));
-  source.kernels().stream_weights(source.inputs().Head(window.batch, window.head / p.group_size), source.inputs().options(),
-                                  rows.data(), num_rows, Destination::Visit, &destination, scratch.data());
+  source.kernels().stream_weights(source.inputs().Head(entry, window.head / p.group_size), source.inputs().options(), rows.data(),
+                                  num_rows, Destination::Visit, &destination, scratch.data());
   return weights;
 }
 

@@ -51,14 +51,15 @@ WeightSource::WeightSource(const PlanShape& shape, const Inputs& run, const Tens
   ScratchLayout layout;
   PlanShape without_v = KernelInputsLayout::ShapeOf(p);
   without_v.v_dim = 0;
-  const KernelInputsLayout inputs(without_v, KernelInputsLayout::BiasCount(p), layout);
+  const KernelInputsLayout inputs(without_v, KernelInputsLayout::Options::Of(p), layout);
   workspace_ = Workspace(layout.total());
   inputs_.emplace(p, inputs, workspace_.data(), threads_, KernelInputs::Values::kUnused);
 }
 
-QueryRow WeightSource::Row(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t key_begin, std::int64_t key_end) const {
-  QueryRow row = inputs_->Row(b, h, i);
-  row.lse = const_cast<float*>(lse_.data()) + (b * problem_.heads + h) * problem_.q_len + i;
+QueryRow WeightSource::Row(const Sequence& entry, std::int64_t h, std::int64_t i, std::int64_t key_begin,
+                           std::int64_t key_end) const {
+  QueryRow row = inputs_->Row(entry, h, i);
+  row.lse = const_cast<float*>(lse_.data()) + (entry.batch * problem_.heads + h) * problem_.q_len + i;
   row.key_begin = std::clamp(row.key_begin, key_begin, key_end);
   row.key_end = std::clamp(row.key_end, row.key_begin, key_end);
   return row;

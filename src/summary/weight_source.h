@@ -31,8 +31,9 @@ class WeightSource {
   const KernelTable& kernels() const { return kernels_; }
   int threads() const { return threads_; }
 
-  /// Query i with its lse in place; the keys it sees are narrowed to [key_begin, key_end).
-  QueryRow Row(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t key_begin, std::int64_t key_end) const;
+  /// Query i of a batch entry with its lse in place; the keys it sees are narrowed to [key_begin, key_end). Keys are counted from the
+  /// entry's first, packed or not: a weight's bits do not depend on where its key lies.
+  QueryRow Row(const Sequence& entry, std::int64_t h, std::int64_t i, std::int64_t key_begin, std::int64_t key_end) const;
 
  private:
   WeightSource(const PlanShape& shape, const Inputs& inputs, const TensorView& lse, const AttentionParams& params,
