@@ -20,7 +20,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace regard::internal::HWY_NAMESPACE {
 
-// Query blocks that share each key block. Worth it when k and v of the head take more than half of the second cache level: otherwise every
+// Query blocks that share each key block. Worth it when k and v that their rows see take more than half of the second cache level: otherwise every
 // query block would fetch all of them again (head_dim 128, 8,192 keys: 75–80 → 87–90 % of peak on small pages; with all of the level
 // instead of half, 8 heads of 2,048 keys and head_dim 64 lost half a point, of 1,024 and 128 one). And when they have to be converted:
 // once for all of them (alone each lost 5–8 points).
@@ -160,7 +160,7 @@ HWY_NOINLINE inline void ForeseeReferences(const CallConstants& call, KeyBlock& 
 /// One query block against the n keys from first_key on.
 template <class Tracker>
 HWY_INLINE void AttendKeyBlock(const CallConstants& call, std::int64_t first_key, int n, QueryBlock& block, KeyBlock& keys,
-                               Tracker& tracker) {
+                               const NextRows& next, Tracker& tracker) {
   const DF d;
   if (!SetVisible(call, block, first_key, n, keys)) return;
   BindKeys(call.kv, first_key, n, keys);
@@ -168,13 +168,24 @@ HWY_INLINE void AttendKeyBlock(const CallConstants& call, std::int64_t first_key
   if (call.options.has_alibi) SetDistances(block, keys);
   for (int r = 0; r < kQueryRows; r += kLanes) hn::Store(hn::Zero(d), d, block.block_sum + r);
   if constexpr (Tracker::kFollows) tracker.BeginKeyBlock();
-  ScoreKeyBlock(call, first_key, n, block, keys, tracker);
+  ScoreKeyBlock(call, first_key, n, block, keys, next, tracker);
   if constexpr (Tracker::kFollows) tracker.EndKeyBlock(n, keys);
   for (int r = 0; r < kQueryRows; r += kLanes) {
     hn::Store(hn::Add(hn::Load(d, block.row_sum + r), hn::Load(d, block.block_sum + r)), d, block.row_sum + r);
   }
   if (HWY_UNLIKELY(call.options.dropout_threshold > 0)) DropWeights(call, first_key, n, block, keys);
   AddValues(keys, keys.v.data, keys.v.stride, call.kv.v_dim, block);
+}
+
+/// From the first key that one of the rows may see to the last.
+HWY_INLINE std::int64_t KeysSeen(const QueryRow* rows, std::int64_t num_rows) {
+  std::int64_t begin = std::numeric_limits<std::int64_t>::max(), end = 0;
+  for (std::int64_t r = 0; r < num_rows; ++r) {
+    if (rows[r].key_begin >= rows[r].key_end) continue;
+    begin = std::min(begin, rows[r].key_begin);
+    end = std::max(end, rows[r].key_end);
+  }
+  return std::max<std::int64_t>(0, end - begin);
 }
 
 /// All rows of a call; returns how many saw no key. tracker_of(b) is the tracker of the b-th query block at work; finish(first_row, b) is
@@ -184,7 +195,8 @@ HWY_INLINE std::int64_t AttendRows(const CallConstants& call, const QueryRow* ro
                                    const PrefillScratch& scratch, const TrackerOf& tracker_of, const Finish& finish) {
   const KvHead& kv = call.kv;
   const bool converts = kPerWord > 1 || NeedsCopies(kv.k) || (kv.v_dim > 0 && NeedsCopies(kv.v));
-  const bool fits = kv.kv_len * (kv.head_dim + kv.v_dim) * static_cast<std::int64_t>(sizeof(float)) <= kMaxUnsharedBytes;
+  const bool fits =
+      KeysSeen(rows, num_rows) * (kv.head_dim + kv.v_dim) * static_cast<std::int64_t>(sizeof(float)) <= kMaxUnsharedBytes;
   const std::int64_t rows_at_once = (fits && !converts ? 1 : kMaxQueryBlocks) * kQueryRows;
   std::int64_t empty_rows = 0;
   for (std::int64_t row = 0; row < num_rows; row += rows_at_once) {
@@ -209,7 +221,10 @@ HWY_INLINE std::int64_t AttendRows(const CallConstants& call, const QueryRow* ro
       const int n = static_cast<int>(std::min<std::int64_t>(kKeyBlock, kv.kv_len - key));
       for (int b = 0; b < num_blocks; ++b) {
         auto tracker = tracker_of(b);
-        AttendKeyBlock(call, key, n, scratch.blocks[b], *scratch.keys, tracker);
+        const std::int64_t after = row + rows_at_once + b * kQueryRows;
+        const NextRows next = {rows + std::min(after, num_rows),
+                               static_cast<int>(std::clamp<std::int64_t>(num_rows - after, 0, kQueryRows)), i == last};
+        AttendKeyBlock(call, key, n, scratch.blocks[b], *scratch.keys, next, tracker);
       }
     }
     for (int b = 0; b < num_blocks; ++b) {

@@ -332,6 +332,30 @@ HWY_INLINE void ScoreTileOf(int num_vectors, const CallConstants& call, const Ti
   ScoreTile<NV, kPlain>(call, at, block, keys, tracker);
 }
 
+/// The rows that take a block's place when it is done.
+struct NextRows {
+  const QueryRow* rows;
+  int num_rows;
+  bool are_due;  // no block of keys follows the one at work
+};
+
+/// A row on its way into the second cache level: the first is full of what is at work.
+HWY_INLINE void PrefetchRow(const float* row, std::int64_t dim) {
+  for (std::int64_t c = 0; c < dim; c += 16) __builtin_prefetch(row + c, 0, 2);
+}
+
+/// Beside the last block of keys: the contexts that are to be written, and the queries of the next rows, a few per tile. All at once they
+/// would wait for each other as long as their reader does without.
+HWY_INLINE void PrefetchRows(const CallConstants& call, const QueryBlock& block, const NextRows& next, int tile, int num_tiles) {
+  const int begin = tile * kQueryRows / num_tiles, end = (tile + 1) * kQueryRows / num_tiles;
+  for (int r = begin; r < std::min(end, block.num_rows); ++r) {
+    PrefetchRow(block.rows[r].context, call.kv.v_dim);
+  }
+  for (int r = begin; r < std::min(end, next.num_rows); ++r) {
+    PrefetchRow(next.rows[r].q, call.kv.head_dim);
+  }
+}
+
 /// The masks and biases that the next key block will read, a few rows per tile. A block takes only some bytes of each row, so
 /// that every row is a stream of its own: more than prefetchers follow. Bias rows: 8 lines a block.
 HWY_INLINE void PrefetchOptions(const CallConstants& call, const QueryBlock& block, std::int64_t next_key, int tile) {
@@ -391,7 +415,7 @@ HWY_INLINE void FindSegments(int n, KeyBlock& keys) {
 /// All scores of a key block: fills weights, block_sum and the segments.
 template <class Tracker>
 HWY_INLINE void ScoreKeyBlock(const CallConstants& call, std::int64_t first_key, int n, QueryBlock& block, KeyBlock& keys,
-                              Tracker& tracker) {
+                              const NextRows& next, Tracker& tracker) {
   const RowOptions& options = call.options;
   const bool plain_scores = options.soft_cap == 0 && !options.has_bias && !options.has_alibi;
   const int num_tiles = (n + kKeyTile - 1) / kKeyTile;
@@ -400,6 +424,7 @@ HWY_INLINE void ScoreKeyBlock(const CallConstants& call, std::int64_t first_key,
   for (int i = 0; i < num_tiles; ++i) {
     const int tile = call.descending ? num_tiles - 1 - i : i;
     ScoreTileIfSeen(call, first_key, tile, plain_scores, block, keys, tracker);
+    if (next.are_due) PrefetchRows(call, block, next, i, num_tiles);
     if (options.has_mask || options.has_bias) {
       PrefetchOptions(call, block, first_key + (call.descending ? -kKeyBlock : kKeyBlock), tile);
     }
