@@ -171,13 +171,16 @@ class BoundsMaker {
     // Products, and values that were converted, may be too small to keep their digits.
     double bound = static_cast<double>(p_.kv_len) * lost_ * (1 + ConversionRoundings(p_.v.dtype(), a_)) +
                    (weight_rounding_ > 0 ? a_.smallest : 0) + scaled_weights_.Error(d);
+    // Weights reach 2^16.5 before a reference moves, and one that moves by more than 2^126 leaves nothing of them. It shows where dropout
+    // takes what is larger.
+    const double lost_weight = a_.reference_lag > 0 ? std::ldexp(a_.smallest, 17) : a_.smallest;
     for (std::int64_t j = 0; j < p_.kv_len; ++j) {
       if (!std::isfinite(r_.masked_scores.at(row, j))) continue;
       const double v = std::fabs(v_.As<double>()[KvRow(b, h, j) * p_.v_dim + d]);
       const double weight = r_.weights.at(row, j);
       // A weight is at most 1, and so is its error.
       const double weight_error = weight > 0 ? std::min(1.0, weight * weight_error_[static_cast<std::size_t>(j)]) : 0;
-      bound += multipliers_.at(row, j) * (weight_error + weight * (roundings * a_.unit + weight_rounding_) + a_.smallest) * v;
+      bound += multipliers_.at(row, j) * (weight_error + weight * (roundings * a_.unit + weight_rounding_) + lost_weight) * v;
     }
     bounds_.context.at(row, d) = bound;
   }
