@@ -57,9 +57,12 @@ class Multipliers {
   double at(std::int64_t row, std::int64_t key) const { return values_ ? values_.As<float>()[row * kv_len_ + key] : 1; }
   /// Roundings that they bring.
   double roundings() const { return values_ ? 1 : 0; }
+  /// What is kept is multiplied by it, and on the fused path so is what was lost below the smallest number.
+  double factor() const { return factor_; }
 
  private:
   std::int64_t kv_len_;
+  double factor_ = 1;
   Tensor values_;
 };
 
