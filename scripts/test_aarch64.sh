@@ -22,7 +22,7 @@ if [ ! -d "$sysroot" ]; then
   # What Debian's alternatives would link.
   ln -sf openblas-pthread/libopenblas.so.0 "$sysroot/usr/lib/aarch64-linux-gnu/libopenblas.so.0"
   ln -sf openblas-pthread/libopenblas.so.0 "$sysroot/usr/lib/aarch64-linux-gnu/libopenblas.so"
-  ln -sf openblas-pthread/cblas.h "$sysroot/usr/include/aarch64-linux-gnu/cblas.h"
+  (cd "$sysroot/usr/include/aarch64-linux-gnu" && ln -sf openblas-pthread/*.h .)
 fi
 
 cmake -G Ninja -S . -B "$build" -DCMAKE_TOOLCHAIN_FILE=cmake/aarch64.cmake -DREGARD_SYSROOT="$sysroot" -DCMAKE_BUILD_TYPE=Release \
