@@ -12,7 +12,7 @@ std::string Outcome(std::span<const std::uint8_t> bytes) {
   // The last bytes decide what is compared besides, the first ones are the problem.
   const std::size_t choices = std::min<std::size_t>(bytes.size(), 8);
   test::Random random(bytes.last(choices));
-  const test::TestProblem problem = test::MakeProblem(bytes.first(bytes.size() - choices));
+  const test::TestProblem problem = test::MakeProblem(bytes.first(bytes.size() - choices), {.dropout = true});
   test::CheckPromises(problem, random, ledger);
   Check(!testing::UnitTest::GetInstance()->ad_hoc_test_result().Failed(), "everything that is promised of a valid problem",
         problem.description);

@@ -151,9 +151,9 @@ struct REGARD_API MultiheadAttention {
   std::int64_t num_heads = 1, num_kv_heads = 1;
   Linear q_proj, k_proj, v_proj;  // [heads · head_dim, in], heads of k and v: num_kv_heads
   Linear out_proj;                // [embed_dim, num_heads · head_dim]
-  AttentionParams params =
-      {};  // causal, windows, masks, … as in attention.h; its tensors are borrowed and get no gradient; dropout
-           // for runs with a seed, of which dropout_seed here is none
+  /// causal, windows, masks, … as in attention.h. Tensors are borrowed and get no gradient. dropout acts in runs that are given a seed;
+  /// dropout_seed here is none.
+  AttentionParams params = {};
   std::optional<Rotary> rotary = {};  // head_dim must be even; not with segments, whose positions restart
   ExecOptions exec = {};
 
@@ -208,7 +208,8 @@ struct REGARD_API LayerNorm {
   void AppendParameters(const std::string& name, ParameterList* list);
 };
 
-/// y = x / √(mean of x² + epsilon) · weight, over the last axis: torch.nn.RMSNorm, what LLaMA's blocks have in place of a LayerNorm.
+/// y = x / √(mean of x² + epsilon) · weight, over the last axis: what LLaMA's blocks have in place of a LayerNorm.
+/// torch.nn.RMSNorm(dim, eps=1e-5); without eps that takes the element type's own, 1.2e-7 for f32.
 struct REGARD_API RmsNorm {
   Parameter weight = {};  // [dim]: ones
   double epsilon = 1e-5;

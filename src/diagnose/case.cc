@@ -108,7 +108,8 @@ Problem BindProblem(const DiagnosisProblem& given) {
   const PlanShape shape = PlanShape::Of(given.q, given.k, given.v);
   CheckPlan(shape, given.params, {}).ThrowIfFailed();
   if (given.params.dropout > 0) {
-    throw Error(ErrorCode::kUnsupported, "dropout: diagnosis compares outputs of evaluation, where nothing is dropped; leave it 0");
+    throw Error(ErrorCode::kUnsupported, "dropout: " + std::to_string(given.params.dropout) +
+                                             "; diagnosis compares outputs of evaluation, where nothing is dropped; leave it 0");
   }
   Problem problem;
   Results none;

@@ -10,6 +10,7 @@
 
 #include "diagnose/fault.h"
 #include "diagnose/search.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/random_problem.h"
 
 namespace regard {
@@ -341,6 +342,8 @@ TEST(Diagnose, ObservedShapesThatCannotBe) {
                  "or packed 1×2×1");
   }
   EXPECT_THROW(Diagnose({.q = q, .k = q, .v = q}, {}), Error);
+  test::ExpectError([&] { Diagnose({.q = q, .k = q, .v = q, .params = {.dropout = 0.5f}}, {.context = q}); }, ErrorCode::kUnsupported,
+                    "dropout: 0.5");
 }
 
 // ---------------------------------------------------------------------------------------------------- right results

@@ -89,6 +89,10 @@ HWY_INLINE I8Rows HalfOfI8Rows(const StoredRows& rows, const SubBlock& at, int h
 HWY_INLINE void LoadI8Scales(const StoredRows& rows, const SubBlock& at, float (&scales)[kI8Keys]) {
   for (int half = 0; half < 2; ++half) {
     const int num_keys = std::clamp(at.num_keys - half * kSubBlock, 0, kSubBlock);
+    if (num_keys == 0) {  // there may be no page
+      std::fill_n(scales + half * kSubBlock, kSubBlock, 0.0f);
+      continue;
+    }
     LoadScales(rows, {at.first_key + half * kSubBlock, num_keys, at.all_seen}, scales + half * kSubBlock);
   }
 }
@@ -128,8 +132,8 @@ HWY_INLINE void PackI8Query(const float* q, std::int64_t head_dim, float q_facto
   }
   const bool sound = hn::AllTrue(d, finite);
   const float size = sound ? hn::GetLane(hn::MaxOfLanes(d, largest)) : 0.0f;
-  // Of numbers so small that the quotient would not be finite, nothing is left that counts.
-  const VF to_integer = hn::Set(d, size > 0x1p-100f ? kLargestQ / size : 0.0f);
+  // From here on down the quotient would not be finite.
+  const VF to_integer = hn::Set(d, size > 0x1p-112f ? kLargestQ / size : 0.0f);
   VI sum = hn::Zero(di);
   std::int8_t* to = reinterpret_cast<std::int8_t*>(packed);
   for (std::int64_t i = 0; i < head_dim; i += kI8Group, to += 8 * kI8Group) {

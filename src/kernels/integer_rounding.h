@@ -16,7 +16,8 @@ struct IntegerRounding {
 };
 /// Rows of k up to here go that way, if k and v are both int8: a score's sum of products fits 32 bits.
 inline constexpr std::int64_t kLargestIntegerDim = 512;
-/// q goes up to 127 · 257, and the largest weight · scale to 32767.5 at least.
+/// q goes up to 127 · 257, and the largest weight · scale to 32767.5 at least. Rows of q of numbers up to 2⁻¹¹² are taken for 0, and a largest
+/// weight · scale below 2⁻¹¹⁰ for 2⁻¹¹⁰.
 inline constexpr IntegerRounding kI8IntegerRounding = {0.5 / (127 * 257), 0.5 / 32767.5, 32};
 
 /// Bounds Σ |error of weight_j · scale_j| · |level_jc|, where level · scale = v and scale = max|v_j| / 127, over the keys of a row:
@@ -47,6 +48,7 @@ class ScaledWeights {
 
  private:
   void Flush() {
+    if (largest_ == 0) return;
     for (std::size_t c = 0; c < levels_.size(); ++c) {
       errors_[c] += rounding_.weight * largest_ * levels_[c];
       levels_[c] = 0;

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/dropout.h"
 #include "measure/row_check.h"
 
 namespace regard::measure {
@@ -146,7 +147,8 @@ void BackwardRun::VerifyKey(std::int64_t kv_head, std::int64_t key, Verification
   const BenchCase& c = work_.bench_case();
   const std::int64_t group_size = c.heads / c.kv_heads, dim = c.dim, first_head = kv_head * group_size;
   // A part of the keys begins where a mask of dropout may be cut.
-  const std::int64_t begin = key / 8 * 8, end = std::min(begin + 8, c.kv_len);
+  const std::int64_t begin = key / internal::kDropoutKeys * internal::kDropoutKeys,
+                     end = std::min(begin + internal::kDropoutKeys, c.kv_len);
   const auto group = [&](const TensorView& x) {
     return Tensor::CopyOf(x.Slice(1, first_head, first_head + group_size), DType::kF64);
   };

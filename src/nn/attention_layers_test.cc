@@ -277,6 +277,12 @@ TEST(MultiheadAttention, WithoutSizesComputesNothing) {
   ExpectError([&] { Block().Forward(x); }, ErrorCode::kInvalidArgument, message);
   ExpectError([&] { Mlp().Forward(x); }, ErrorCode::kInvalidArgument, message);
   ExpectError([&] { Embedding().Forward(Tensor(DType::kI32, {2})); }, ErrorCode::kInvalidArgument, message);
+  ExpectError([&] { Embedding().Backward(Tensor(DType::kI32, {2}), x); }, ErrorCode::kInvalidArgument, message);
+  ExpectError([&] { Linear().Backward(x, x); }, ErrorCode::kInvalidArgument, message);
+  ExpectError([&] { LayerNorm().Forward(x); }, ErrorCode::kInvalidArgument, message);
+  ExpectError([&] { LayerNorm().Backward(x, {}, x); }, ErrorCode::kInvalidArgument, message);
+  ExpectError([&] { RmsNorm().Forward(x); }, ErrorCode::kInvalidArgument, message);
+  ExpectError([&] { RmsNorm().Backward(x, {}, x); }, ErrorCode::kInvalidArgument, message);
 }
 
 TEST(MultiheadAttention, AStateThatDoesNotFitChangesNothing) {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "nn/dense.h"
+#include "core/dropout.h"
 #include "regard/backward.h"
 
 namespace regard::nn {
@@ -44,6 +45,7 @@ MutableTensorView MutableHeadsFirst(Tensor& rows, const Tokens& of, std::int64_t
 }
 
 AttentionParams ParamsOfRun(AttentionParams params, std::optional<std::uint64_t> dropout_seed) {
+  internal::CheckDropout(params.dropout).ThrowIfFailed();  // in a run without dropout, too: not first in training
   if (!dropout_seed) params.dropout = 0;
   params.dropout_seed = dropout_seed.value_or(0);
   return params;

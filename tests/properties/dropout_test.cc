@@ -47,14 +47,21 @@ Tensor UnitValues(const MaskProblem& m) {
   return Tensor::CopyOf(v, m.kv_type);
 }
 
-void ExpectMask(const Tensor& context, const Tensor& mask, bool causal, const std::string& what) {
+// Weights are equal: each is 1/n but for the rounding of their sum and quotient, and to the type in which they meet the values: bf16 on the
+// target that has dot products of it, 15 bits for int8.
+double RelativeBound(DType stored, std::int64_t n) {
+  const double weights = stored == DType::kBF16 ? 0x1p-7 : stored == DType::kI8 ? 0x1p-14 : 0;
+  return weights + static_cast<double>(n + 8) * 0x1p-24;
+}
+
+void ExpectMask(const Tensor& context, const Tensor& mask, DType stored, bool causal, const std::string& what) {
   const std::int64_t q_len = mask.dim(2), kv_len = mask.dim(3);
   const Tensor wide = Tensor::CopyOf(context, DType::kF64);
   for (std::int64_t row = 0; row < mask.num_elements() / kv_len; ++row) {
     const std::int64_t visible = causal ? kv_len - q_len + row % q_len + 1 : kv_len;
     for (std::int64_t j = 0; j < kv_len; ++j) {
       const double expected = j < visible ? static_cast<double>(mask.As<float>()[row * kv_len + j]) / static_cast<double>(visible) : 0;
-      ASSERT_NEAR(wide.As<double>()[row * kv_len + j], expected, 1e-2 * expected) << what << ", row " << row << ", key " << j;
+      ASSERT_NEAR(wide.As<double>()[row * kv_len + j], expected, RelativeBound(stored, visible) * expected) << what << ", row " << row << ", key " << j;
     }
   }
 }
@@ -91,7 +98,7 @@ TEST_P(Dropout, OneMaskForEveryShapeTypeAndNumberOfThreads) {
         inputs.dropout_origin = origin;
         plan.Run(inputs, {.context = context.mutable_view()}, workspace).ThrowIfFailed();
         const Tensor mask = DropoutMask({m.batch, m.heads, m.q_len, m.kv_len}, kP, kSeed, origin);
-        ASSERT_NO_FATAL_FAILURE(ExpectMask(context, mask, causal, what));
+        ASSERT_NO_FATAL_FAILURE(ExpectMask(context, mask, m.kv_type, causal, what));
       }
     }
   }
@@ -119,7 +126,7 @@ TEST_P(Dropout, CachesCountTheRowsThatAreLeft) {
       const SequenceId both[] = {b, a};
       const Tensor q(DType::kF32, {2, 2, q_len, 32});
       const AttentionResult r = Attention(q, cache, both, {.dropout = kP, .dropout_seed = kSeed}, Exec(2));
-      ASSERT_NO_FATAL_FAILURE(ExpectMask(r.context, DropoutMask({2, 2, q_len, kLeft}, kP, kSeed), false, std::string(Name(type))));
+      ASSERT_NO_FATAL_FAILURE(ExpectMask(r.context, DropoutMask({2, 2, q_len, kLeft}, kP, kSeed), type, false, std::string(Name(type))));
     }
   }
 }
@@ -153,7 +160,7 @@ TEST_P(Dropout, IsOffUnlessAskedFor) {
     Inputs inputs{x, x, x};
     inputs.dropout_seed = 4;
     plan.Run(inputs, {.context = context.mutable_view()}, workspace).ThrowIfFailed();
-    EXPECT_TRUE(SameBits(plain.context, context) || GetParam().path == Path::kStaged) << off;
+    EXPECT_TRUE(SameBits(plain.context, context)) << off;
   }
 }
 
@@ -238,9 +245,8 @@ TEST_P(Dropout, PartsThatKnowTheirPlaceAreTheWhole) {
 }
 
 TEST_P(Dropout, GradientsHaveTheSameBitsWithAnyNumberOfThreads) {
-  if (GetParam().path == Path::kStaged) return;
+  if (GetParam().path != Path::kFused) GTEST_SKIP() << "staged has the bits of its BLAS; reference takes long, and is one number at a time";
   const Tensor q = Numbers(DType::kF32, {1, 4, 300, 16}, 1), k = Numbers(DType::kF32, {1, 2, 300, 16}, 2), d_context = Numbers(DType::kF32, {1, 4, 300, 16}, 4);
-  if (GetParam().path == Path::kReference) return;  // takes long, and is one number at a time
   const AttentionParams params{.causal = true, .dropout = kP, .dropout_seed = kSeed};
   const AttentionResult forward = Attention(q, k, k, params, Exec());
   const AttentionGrads one = AttentionBackward(q, k, k, forward.context, forward.lse, d_context, params, Exec(1)),
