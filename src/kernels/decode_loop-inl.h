@@ -30,10 +30,10 @@ HWY_INLINE void AttendSubBlock(const DecodeCall& call, const Products& products,
   } else if (!SetVisible<kKeys>(call, rows, at)) {
     return;
   }
-  products.Score(call, at, scratch, RowsFrom(kv.v, first_key, kv.kv_len, kv.v_dim));
+  products.Score(call, at, scratch);
   SoftmaxRows<kKeys>(call, at, rows);
   if (HWY_UNLIKELY(call.constants.options.dropout_threshold > 0)) DropWeights<kKeys>(call, at, rows);
-  products.Weigh(call, at, scratch, RowsFrom(kv.k, first_key + kKeys, call.last_key, kv.head_dim));
+  products.Weigh(call, at, scratch);
 }
 
 template <class Products>

@@ -20,7 +20,6 @@
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 //
-#include "hwy/cache_control.h"
 #include "hwy/contrib/math/math-inl.h"
 #include "kernels/bf16_target-inl.h"
 //
@@ -43,12 +42,12 @@ struct Bf16Products {
   static HWY_INLINE void PackQuery(const DecodeCall& call, const QueryRow& row, float* q) {
     PackBf16Query(row.q, call.constants.kv.head_dim, q);
   }
-  static HWY_INLINE void Score(const DecodeCall& call, const SubBlock& at, DecodeScratch& scratch, const NextRows&) {
+  static HWY_INLINE void Score(const DecodeCall& call, const SubBlock& at, DecodeScratch& scratch) {
     const KvHead& kv = call.constants.kv;
     const Bf16Rows keys = WholeBf16Rows(kv.k, at, kv.kv_len, kv.head_dim, scratch.k_copy);
     ScoreAllBf16Rows(keys, Bf16Padded(kv.head_dim), call.constants.q_factor, scratch.rows, call.num_rows);
   }
-  static HWY_INLINE void Weigh(const DecodeCall& call, const SubBlock& at, DecodeScratch& scratch, const NextRows&) {
+  static HWY_INLINE void Weigh(const DecodeCall& call, const SubBlock& at, DecodeScratch& scratch) {
     const KvHead& kv = call.constants.kv;
     const Bf16Rows values = WholeBf16Rows(kv.v, at, kv.kv_len, kv.v_dim, scratch.v_copy);
     MultiplyAllBf16Rows(values, Bf16Padded(kv.v_dim), at, scratch, call.num_rows);

@@ -11,7 +11,8 @@
 //            42 GB/s for 4 rows of 128 on Zen 4 at 3.7 GHz, a third above what memory gives; both hide behind each other as far as
 //            the prefetchers of the machine go. Order decides how far: four key rows in lock-step fell to a third of the read bandwidth,
 //            v in two column halves to two thirds, sub-blocks of 32 or 64 keys lost a quarter, software prefetch of the next
-//            sub-block a third, and that of its first lines alone won a sixth (StartStream). Where k and v lie matters as well (equal offsets in huge pages: up to 20 points).
+//            sub-block into the first cache level a third; line by line, two sub-blocks on and into the second level it wins a sixth
+//            (kKeysAhead). Where k and v lie matters as well (equal offsets in huge pages: up to 20 points).
 // Requires   plan-validated sizes, dims >= 1, no aliasing. noexcept, no allocation; scratch by DecodeScratchBytes.
 // Dispatch   exported once below.
 // See        fused_decode_f32_test.cc, `regard bench` rows decode.
