@@ -100,13 +100,6 @@ HWY_INLINE void KeepReadOrder(V& v) {
 #endif
 }
 
-/// GCC 12 finds that a function which only prefetches has no effect, and leaves out its calls, but for this.
-HWY_INLINE void KeepCall() {
-#if HWY_COMPILER_GCC_ACTUAL
-  asm volatile("");
-#endif
-}
-
 }  // namespace regard::internal::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
