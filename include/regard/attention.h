@@ -107,7 +107,8 @@ struct AttentionParams {
 };
 
 /// Where the first batch entry, query head, query and key of a call stand in a mask of dropout: all 0 but for a call that is a part of a
-/// larger one (some queries, some heads, a shard of the keys) and shall have that part of its mask. Not negative; key a multiple of 8.
+/// larger one (some queries, some heads, a shard of the keys) and shall have that part of its mask. Not
+/// negative, and all places below 2³²; key a multiple of 8.
 struct DropoutOrigin {
   std::int64_t batch = 0, head = 0, query = 0, key = 0;
 };

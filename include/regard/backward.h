@@ -32,7 +32,7 @@
 // the sum of theirs, as in ring attention.
 //
 // Arithmetic is f32 with f32 sums whatever the element types (the reference path: f64; d_bias, d_alibi_slopes and d_sinks are summed in
-// f64), rounded once into the result's type. Bits never depend on threads or on batch companions, and d_q, d_k and d_v of a segment are
+// f64), rounded once into the result's type. Bits never depend on threads or on batch companions (staged has its BLAS' bits), and d_q, d_k and d_v of a segment are
 // those that it has in a call of its own. The context is used as it is given: one stored in 16 bits has its rounding in delta, and so in
 // all gradients but d_v; it counts most where terms nearly cancel (d_bias, d_alibi_slopes). So has one whose weights were rounded, as
 // those of a forward run on AVX3_BF16 are where q, k and v are bf16: run it with ExecOptions::isa "AVX3" and an f32 context where

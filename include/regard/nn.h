@@ -157,7 +157,7 @@ struct REGARD_API MultiheadAttention {
   std::optional<Rotary> rotary = {};  // head_dim must be even; not with segments, whose positions restart
   ExecOptions exec = {};
 
-  /// What the forward run leaves for the backward run, [batch, tokens, heads, dim]; q and k as attention reads them, turned.
+  /// What the forward run leaves for the backward run, [batch, tokens, heads · head_dim]; q and k as attention reads them, turned.
   struct Cache {
     Tensor q, k, v, context;
     Tensor lse;  // [batch, heads, q_len]

@@ -272,6 +272,9 @@ TEST(MultiheadAttention, WithoutSizesComputesNothing) {
   none.rotary = Rotary{};
   ExpectError([&] { none.Forward(x); }, ErrorCode::kInvalidArgument, message);
   ExpectError([&] { SelfAttention().Forward(x); }, ErrorCode::kInvalidArgument, message);
+  StateDict state;
+  ExpectError([&] { none.SaveState(&state, "", StateFormat::kTorch); }, ErrorCode::kInvalidArgument, message);
+  ExpectError([&] { none.LoadState(state, ""); }, ErrorCode::kInvalidArgument, message);
   ExpectError([&] { SelfAttention().Backward(x, {.q = x, .k = x, .v = x, .context = x, .lse = x}, x); },
               ErrorCode::kInvalidArgument, message);
   ExpectError([&] { Block().Forward(x); }, ErrorCode::kInvalidArgument, message);
@@ -283,6 +286,24 @@ TEST(MultiheadAttention, WithoutSizesComputesNothing) {
   ExpectError([&] { LayerNorm().Backward(x, {}, x); }, ErrorCode::kInvalidArgument, message);
   ExpectError([&] { RmsNorm().Forward(x); }, ErrorCode::kInvalidArgument, message);
   ExpectError([&] { RmsNorm().Backward(x, {}, x); }, ErrorCode::kInvalidArgument, message);
+}
+
+TEST(MultiheadAttention, NumbersOfHeadsThatDoNotFitAreRefused) {
+  const Tensor x = Numbers(DType::kF32, {4, 8}, 1);
+  for (const auto& [heads, kv_heads] : std::vector<std::pair<std::int64_t, std::int64_t>>{{0, 2}, {2, 0}, {-2, -2}, {4, 3}, {3, 3}}) {
+    MultiheadAttention layer({.embed_dim = 8, .num_heads = 2});
+    layer.num_heads = heads;
+    layer.num_kv_heads = kv_heads;
+    ExpectError([&] { layer.Forward(x); }, ErrorCode::kInvalidArgument, "num_heads: " + std::to_string(heads));
+  }
+}
+
+TEST(MultiheadAttention, KeysOfTorchThatItHasNotAreRefused) {
+  MultiheadAttention layer({.embed_dim = 4, .num_heads = 2});
+  StateDict state;
+  layer.SaveState(&state, "h.", StateFormat::kTorch);
+  state["h.bias_k"] = Numbers(DType::kF32, {1, 1, 4}, 1);
+  ExpectError([&] { layer.LoadState(state, "h."); }, ErrorCode::kUnsupported, "h.bias_k: a key or value of torch's add_bias_kv");
 }
 
 TEST(MultiheadAttention, AStateThatDoesNotFitChangesNothing) {

@@ -43,6 +43,13 @@ class Loader {
       : layer_(layer), state_(state), prefix_(prefix), linears_{&layer.q_proj, &layer.k_proj, &layer.v_proj} {}
 
   void Load() {
+    CheckMade(layer_.q_proj.weight);
+    for (const char* name : {"bias_k", "bias_v"}) {
+      if (Has(name)) {
+        Fail(ErrorCode::kUnsupported, prefix_ + name + ": a key or value of torch's add_bias_kv, which this layer has not; " +
+                                          "append it to key and value, and take it out of the state");
+      }
+    }
     if (Has("in_proj_weight")) {
       LoadJoined("in_proj_weight", false);
       LoadJoinedBias("in_proj_bias");
@@ -107,6 +114,7 @@ void MultiheadAttention::LoadState(const StateDict& state, const std::string& pr
 }
 
 void MultiheadAttention::SaveState(StateDict* state, const std::string& prefix, StateFormat format) const {
+  CheckMade(q_proj.weight);
   const std::array<const Linear*, 3> linears = {&q_proj, &k_proj, &v_proj};
   const bool same_inputs = k_proj.in() == q_proj.in() && v_proj.in() == q_proj.in();
   const auto save_joined = [&](const char* weight, const char* bias, bool transposed) {

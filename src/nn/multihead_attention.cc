@@ -18,9 +18,22 @@ void CheckInputs(const TensorView& query, const TensorView& key, const TensorVie
   }
 }
 
+// Numbers of heads are members that anybody may set, and the projections have their widths from when the layer was made.
+void CheckHeads(const MultiheadAttention& layer) {
+  CheckMade(layer.q_proj.weight);
+  CheckMade(layer.out_proj.weight);
+  const std::int64_t heads = layer.num_heads, kv_heads = layer.num_kv_heads;
+  if (heads < 1 || kv_heads < 1 || heads % kv_heads != 0 || layer.q_proj.out() % heads != 0 || layer.k_proj.out() % kv_heads != 0 ||
+      layer.v_proj.out() % kv_heads != 0) {
+    Fail(ErrorCode::kInvalidArgument, "num_heads: " + std::to_string(heads) + ", num_kv_heads " + std::to_string(kv_heads) +
+                                          " for projections of width " + std::to_string(layer.q_proj.out()) + ", " +
+                                          std::to_string(layer.k_proj.out()) + " and " + std::to_string(layer.v_proj.out()) +
+                                          "; give numbers that divide them, num_kv_heads a divisor of num_heads");
+  }
+}
+
 void CheckRotary(const MultiheadAttention& layer) {
   if (!layer.rotary) return;
-  CheckMade(layer.q_proj.weight);
   const std::int64_t head_dim = layer.q_proj.out() / layer.num_heads;
   if (head_dim % 2 != 0)
     Fail(ErrorCode::kInvalidArgument, "rotary: head_dim=" + std::to_string(head_dim) + " is odd; give an even one, or no rotary");
@@ -75,8 +88,8 @@ Tensor MultiheadAttention::Forward(const TensorView& query, const TensorView& ke
 MultiheadAttention::InputGrads MultiheadAttention::Backward(const TensorView& query, const TensorView& key,
                                                             const TensorView& value, const Cache& cache, const TensorView& d_y) {
   CheckInputs(query, key, value);
+  CheckHeads(*this);
   CheckRotary(*this);
-  CheckMade(out_proj.weight);
   CheckCache(cache.context);
   DenseLike("d_y", d_y, WithColumns(query.shape(), out_proj.out()), out_proj.weight.value.dtype());
   const Tensor d_context = out_proj.Backward(cache.context, WithBatch(d_y));
