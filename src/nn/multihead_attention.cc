@@ -71,6 +71,7 @@ MultiheadAttention::MultiheadAttention(const Shape& shape)
 Tensor MultiheadAttention::Forward(const TensorView& query, const TensorView& key, const TensorView& value, Cache* cache,
                                    std::optional<std::uint64_t> dropout_seed) const {
   CheckInputs(query, key, value);
+  CheckHeads(*this);
   CheckRotary(*this);
   Tensor q = q_proj.Forward(WithBatch(query)), k = k_proj.Forward(WithBatch(key)), v = v_proj.Forward(WithBatch(value));
   if (rotary) {
