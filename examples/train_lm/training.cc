@@ -34,7 +34,8 @@ double Training::Step() {
   LanguageModel::Cache cache;
   regard::Tensor d_logits;
   // A seed for every step, and none that another seed's training has as well.
-  const std::uint64_t dropout_seed = options_.seed * static_cast<std::uint64_t>(options_.steps) + static_cast<std::uint64_t>(optimizer_.steps);
+  const std::uint64_t dropout_seed =
+      options_.seed * static_cast<std::uint64_t>(options_.steps) + static_cast<std::uint64_t>(optimizer_.steps);
   const double loss = regard::nn::CrossEntropy(model_.Forward(batch.inputs, &cache, dropout_seed), batch.targets, &d_logits);
   regard::nn::ZeroGrads(model_.parameters());
   model_.Backward(batch.inputs, cache, d_logits);

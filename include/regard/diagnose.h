@@ -36,7 +36,7 @@ namespace regard {
 ///     regard::DiagnosisProblem{.v = v, .weights = weights}      the third stage alone: context = weights·v, without q and k
 struct DiagnosisProblem {
   TensorView q = {}, k = {}, v = {};  // as Attention takes them: rank 4, or rank 2 [tokens, dim]
-  AttentionParams params = {};  // without dropout: outputs of evaluation are compared
+  AttentionParams params = {};        // without dropout: outputs of evaluation are compared
   /// [batch, heads, q_len, kv_len], float: given instead of q and k. Then params are not looked at, and only the context can be observed.
   TensorView weights = {};
 

@@ -144,8 +144,8 @@ AttentionGrads AttentionBackward(const TensorView& q, const KvCache& cache, std:
     const Dims all = {shape.batch, shape.kv_heads, shape.kv_len, dim}, one = {shape.kv_len, dim};
     return Tensor::Uninitialized(stored == DType::kI8 ? DType::kF32 : stored, q.rank() == 4 ? all : one);
   };
-  return RunBackward(shape, {Inputs::Of(q, cache, sequences), context, lse, d_context},
-                     like_keys(shape.k_dtype, shape.head_dim), like_keys(shape.v_dtype, shape.v_dim), params, exec, extra);
+  return RunBackward(shape, {Inputs::Of(q, cache, sequences), context, lse, d_context}, like_keys(shape.k_dtype, shape.head_dim),
+                     like_keys(shape.v_dtype, shape.v_dim), params, exec, extra);
 }
 
 }  // namespace regard

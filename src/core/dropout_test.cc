@@ -68,7 +68,8 @@ TEST(DropoutMask, DropsAtItsRate) {
       dropped += mask.As<float>()[e] == 0 ? 1 : 0;
       sum += static_cast<double>(mask.As<float>()[e]);
     }
-    const double rate = std::round(static_cast<double>(p) * 65536) / 65536, bound = kDeviations * std::sqrt(n * rate * (1 - rate));
+    const double rate = std::round(static_cast<double>(p) * 65536) / 65536,
+                 bound = kDeviations * std::sqrt(n * rate * (1 - rate));
     EXPECT_NEAR(dropped, n * rate, bound) << p;
     EXPECT_GT(dropped, 0) << p;
     EXPECT_NEAR(sum / n, 1, bound / n / (1 - rate) + 1e-7) << p;  // the expectation of what it multiplies
@@ -144,15 +145,28 @@ TEST(DropoutMask, RoundsProbabilitiesToSixteenBits) {
 
 TEST(DropoutMask, RefusesWhatIsNoMask) {
   for (const float p : {-0.1f, 1.0f, 2.0f, std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
-    ExpectError([&] { DropoutMask({1, 1, 1, 1}, p, 0); }, ErrorCode::kInvalidArgument,
-                "give a probability of 0 or more and below 1");
+    ExpectError(
+        [&] {
+          DropoutMask({1, 1, 1, 1}, p, 0);
+        },
+        ErrorCode::kInvalidArgument, "give a probability of 0 or more and below 1");
   }
-  ExpectError([] { DropoutMask({1, 1, 1}, 0.1f, 0); }, ErrorCode::kShapeMismatch, "shape: 1×1×1; give [batch, heads, q_len, kv_len]");
-  ExpectError([] { DropoutMask({1, 1, 1, 1}, 0.1f, 0, {.key = 4}); }, ErrorCode::kInvalidArgument,
-              "dropout_origin: key=4 is no multiple of 8");
+  ExpectError(
+      [] {
+        DropoutMask({1, 1, 1}, 0.1f, 0);
+      },
+      ErrorCode::kShapeMismatch, "shape: 1×1×1; give [batch, heads, q_len, kv_len]");
+  ExpectError(
+      [] {
+        DropoutMask({1, 1, 1, 1}, 0.1f, 0, {.key = 4});
+      },
+      ErrorCode::kInvalidArgument, "dropout_origin: key=4 is no multiple of 8");
   ExpectError([] { DropoutMask({1, 1, 1, 1}, 0.1f, 0, {.head = -1}); }, ErrorCode::kInvalidArgument, "dropout_origin: head=-1");
-  ExpectError([] { DropoutMask({1, 1, 2, 1}, 0.1f, 0, {.query = (std::int64_t{1} << 32) - 1}); }, ErrorCode::kInvalidArgument,
-              "dropout_origin: query=4294967295 and 2 from there on");
+  ExpectError(
+      [] {
+        DropoutMask({1, 1, 2, 1}, 0.1f, 0, {.query = (std::int64_t{1} << 32) - 1});
+      },
+      ErrorCode::kInvalidArgument, "dropout_origin: query=4294967295 and 2 from there on");
 }
 
 }  // namespace

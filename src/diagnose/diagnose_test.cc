@@ -342,8 +342,8 @@ TEST(Diagnose, ObservedShapesThatCannotBe) {
                  "or packed 1×2×1");
   }
   EXPECT_THROW(Diagnose({.q = q, .k = q, .v = q}, {}), Error);
-  test::ExpectError([&] { Diagnose({.q = q, .k = q, .v = q, .params = {.dropout = 0.5f}}, {.context = q}); }, ErrorCode::kUnsupported,
-                    "dropout: 0.5");
+  test::ExpectError([&] { Diagnose({.q = q, .k = q, .v = q, .params = {.dropout = 0.5f}}, {.context = q}); },
+                    ErrorCode::kUnsupported, "dropout: 0.5");
 }
 
 // ---------------------------------------------------------------------------------------------------- right results

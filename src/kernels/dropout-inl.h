@@ -67,8 +67,7 @@ HWY_INLINE DropoutWords WordsOfRows(const RowOptions& options, const QueryBlock&
     even.Round(hn::Set(d, k0), hn::Set(d, k1));
     odd.Round(hn::Set(d, k0), hn::Set(d, k1));
   }
-  const auto join = [&](VU e, VU o)
-                        HWY_ATTR { return hn::OddEven(hn::BitCast(d, hn::ShiftLeft<32>(hn::BitCast(d64, o))), e); };
+  const auto join = [&](VU e, VU o) HWY_ATTR { return hn::OddEven(hn::BitCast(d, hn::ShiftLeft<32>(hn::BitCast(d64, o))), e); };
   return {{join(even.c0, odd.c0), join(even.c1, odd.c1), join(even.c2, odd.c2), join(even.c3, odd.c3)}};
 }
 
@@ -107,8 +106,7 @@ HWY_INLINE MF KeptKey(const DropoutWords& words, int n, VU above) {
 template <class Take>
 HWY_INLINE void ForEachDropoutGroup(const CallConstants& call, std::int64_t first_key, int n, const QueryBlock& block,
                                     const KeyBlock& keys, const Take& take) {
-  const std::uint32_t first_group =
-      static_cast<std::uint32_t>(call.options.dropout_first_group + first_key / kDropoutKeys);
+  const std::uint32_t first_group = static_cast<std::uint32_t>(call.options.dropout_first_group + first_key / kDropoutKeys);
   for (int key = 0; key < n; key += static_cast<int>(kDropoutKeys)) {
     const TileVectors &a = keys.scored[key / kKeyTile], &b = keys.scored[key / kKeyTile + 1];
     const int first = a.last < 0 ? b.first : b.last < 0 ? a.first : std::min(a.first, b.first), last = std::max(a.last, b.last);

@@ -290,7 +290,8 @@ TEST(MultiheadAttention, WithoutSizesComputesNothing) {
 
 TEST(MultiheadAttention, NumbersOfHeadsThatDoNotFitAreRefused) {
   const Tensor x = Numbers(DType::kF32, {4, 8}, 1);
-  for (const auto& [heads, kv_heads] : std::vector<std::pair<std::int64_t, std::int64_t>>{{0, 2}, {2, 0}, {-2, -2}, {4, 3}, {3, 3}}) {
+  for (const auto& [heads, kv_heads] :
+       std::vector<std::pair<std::int64_t, std::int64_t>>{{0, 2}, {2, 0}, {-2, -2}, {4, 3}, {3, 3}}) {
     MultiheadAttention layer({.embed_dim = 8, .num_heads = 2});
     layer.num_heads = heads;
     layer.num_kv_heads = kv_heads;

@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "nn/dense.h"
 #include "core/dropout.h"
+#include "nn/dense.h"
 #include "regard/backward.h"
 
 namespace regard::nn {

@@ -23,8 +23,8 @@ void CheckHeads(const MultiheadAttention& layer) {
   CheckMade(layer.q_proj.weight);
   CheckMade(layer.out_proj.weight);
   const std::int64_t heads = layer.num_heads, kv_heads = layer.num_kv_heads;
-  if (heads < 1 || kv_heads < 1 || heads % kv_heads != 0 || layer.q_proj.out() % heads != 0 || layer.k_proj.out() % kv_heads != 0 ||
-      layer.v_proj.out() % kv_heads != 0) {
+  if (heads < 1 || kv_heads < 1 || heads % kv_heads != 0 || layer.q_proj.out() % heads != 0 ||
+      layer.k_proj.out() % kv_heads != 0 || layer.v_proj.out() % kv_heads != 0) {
     Fail(ErrorCode::kInvalidArgument, "num_heads: " + std::to_string(heads) + ", num_kv_heads " + std::to_string(kv_heads) +
                                           " for projections of width " + std::to_string(layer.q_proj.out()) + ", " +
                                           std::to_string(layer.k_proj.out()) + " and " + std::to_string(layer.v_proj.out()) +

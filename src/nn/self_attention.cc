@@ -22,8 +22,9 @@ Tensor SelfAttention::Backward(const TensorView& x, const Cache& cache, const Te
   CheckMade(w_value.weight);
   CheckCache(cache.context);
   DenseLike("d_y", d_y, WithColumns(x.shape(), w_value.out()), w_value.weight.value.dtype());
-  const HeadsGrads grads = AttendHeadsBackward(cache.q, cache.k, cache.v, cache.context, cache.lse,
-                                               Tensor::CopyOf(WithBatch(d_y)), 1, 1, ParamsOfRun(params, cache.dropout_seed), exec);
+  const HeadsGrads grads =
+      AttendHeadsBackward(cache.q, cache.k, cache.v, cache.context, cache.lse, Tensor::CopyOf(WithBatch(d_y)), 1, 1,
+                          ParamsOfRun(params, cache.dropout_seed), exec);
   Tensor d_x = w_query.Backward(WithBatch(x), grads.d_q);
   AddTo(d_x, w_key.Backward(WithBatch(x), grads.d_k));
   AddTo(d_x, w_value.Backward(WithBatch(x), grads.d_v));

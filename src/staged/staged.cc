@@ -141,7 +141,7 @@ class StagedRun {
   void RunGroup(std::int64_t b, std::int64_t kv_head) {
     const std::int64_t first_head = kv_head * p_.group_size;
     const Stack<float> matrix = WorksInPlace() ? StackOf<float>(results_.weights, b, first_head, p_.q_len, p_.kv_len)
-                                    : Stack<float>{scores_buffer_, p_.q_len * p_.kv_len, p_.kv_len};
+                                               : Stack<float>{scores_buffer_, p_.q_len * p_.kv_len, p_.kv_len};
     ComputeScores(b, kv_head, matrix);
     FinishRows(b, first_head, matrix);
     if (results_.context.data != nullptr) ComputeContext(b, kv_head, matrix);

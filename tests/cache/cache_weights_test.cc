@@ -131,7 +131,8 @@ TEST_P(CachedWeights, EqualTheCallOnTensorsOfTheStoredValues) {
     Random random(seed);
     const ModelledCache modelled = RandomCache(random, seed % 2 == 0);
     CachedCall call = RandomCall(random, modelled);
-    call.params.dropout = 0;  // the mask of a sequence is that of its place in the batch, which a summary of it alone cannot be told
+    call.params.dropout =
+        0;  // the mask of a sequence is that of its place in the batch, which a summary of it alone cannot be told
     SCOPED_TRACE(call.description + "\nREGARD_TEST_SEED=" + std::to_string(seed));
     const ExecOptions exec{.isa = GetParam().isa, .threads = call.threads};
     const Summary s = Summarize(call.q, modelled.cache, call.ids, call.params, Everything(), exec);

@@ -73,7 +73,8 @@ TEST(CommandTest, BenchRefusesAnUnknownCaseBeforeItMeasures) {
   const Outcome outcome = RunRegard({"bench", "--case", "nosuch"});
   EXPECT_EQ(outcome.status, 2);
   EXPECT_EQ(outcome.out, "");
-  EXPECT_EQ(outcome.err, "regard: --case: no case has \"nosuch\" in its name; try prefill, decode, append, causal or summaries\n");
+  EXPECT_EQ(outcome.err,
+            "regard: --case: no case has \"nosuch\" in its name; try prefill, decode, append, causal or summaries\n");
 }
 
 TEST(CommandTest, HelpOfEachCommandListsItsFlagsOnly) {

@@ -60,15 +60,18 @@ void ExpectMask(const Tensor& context, const Tensor& mask, DType stored, bool ca
   for (std::int64_t row = 0; row < mask.num_elements() / kv_len; ++row) {
     const std::int64_t visible = causal ? kv_len - q_len + row % q_len + 1 : kv_len;
     for (std::int64_t j = 0; j < kv_len; ++j) {
-      const double expected = j < visible ? static_cast<double>(mask.As<float>()[row * kv_len + j]) / static_cast<double>(visible) : 0;
-      ASSERT_NEAR(wide.As<double>()[row * kv_len + j], expected, RelativeBound(stored, visible) * expected) << what << ", row " << row << ", key " << j;
+      const double expected =
+          j < visible ? static_cast<double>(mask.As<float>()[row * kv_len + j]) / static_cast<double>(visible) : 0;
+      ASSERT_NEAR(wide.As<double>()[row * kv_len + j], expected, RelativeBound(stored, visible) * expected)
+          << what << ", row " << row << ", key " << j;
     }
   }
 }
 
 std::vector<MaskProblem> MaskProblems() {
   // Prefill and decode, around tiles, blocks of the generator and key blocks; a group of heads in one tile, and queries that fill several.
-  std::vector<MaskProblem> problems = {{2, 3, 3, 1, 37}, {1, 6, 2, 2, 150}, {2, 6, 2, 5, 23}, {1, 2, 1, 70, 131}, {1, 1, 1, 300, 300}};
+  std::vector<MaskProblem> problems = {
+      {2, 3, 3, 1, 37}, {1, 6, 2, 2, 150}, {2, 6, 2, 5, 23}, {1, 2, 1, 70, 131}, {1, 1, 1, 300, 300}};
   for (const std::int64_t kv_len : {1, 3, 4, 5, 7, 8, 9, 15, 16, 17, 127, 128, 129}) {
     problems.push_back({1, 1, 1, 1, kv_len});
     problems.push_back({1, 1, 1, 33, kv_len});
@@ -84,8 +87,8 @@ std::vector<MaskProblem> MaskProblems() {
 TEST_P(Dropout, OneMaskForEveryShapeTypeAndNumberOfThreads) {
   const DropoutOrigin origins[] = {{}, {.batch = 3, .head = 20, .query = 1000, .key = 48}};
   for (const MaskProblem& m : MaskProblems()) {
-    const std::string what = "q " + std::to_string(m.q_len) + " " + std::string(Name(m.q_type)) + ", k " + std::to_string(m.kv_len) +
-                             " " + std::string(Name(m.kv_type));
+    const std::string what = "q " + std::to_string(m.q_len) + " " + std::string(Name(m.q_type)) + ", k " +
+                             std::to_string(m.kv_len) + " " + std::string(Name(m.kv_type));
     const Tensor q(m.q_type, {m.batch, m.heads, m.q_len, 5}), k(m.kv_type, {m.batch, m.kv_heads, m.kv_len, 5}), v = UnitValues(m);
     for (const bool causal : {false, true}) {
       if (causal && m.q_len > m.kv_len) continue;
@@ -113,7 +116,7 @@ TEST_P(Dropout, CachesCountTheRowsThatAreLeft) {
       KvCache cache({.head_dim = 32, .v_dim = kLeft, .k_dtype = type, .v_dtype = type, .page_len = 16});
       const SequenceId a = cache.NewSequence(), b = cache.NewSequence();
       const Tensor k(DType::kF32, {1, 1, kLeft, 32}), v = UnitValues(m), gone(DType::kF32, {1, 1, 21, 32}),
-                   gone_v(DType::kF32, {1, 1, 21, kLeft});
+                                                      gone_v(DType::kF32, {1, 1, 21, kLeft});
       const auto append = [&](SequenceId id, std::int64_t begin, std::int64_t end) {
         cache.Append(id, k.view().Slice(2, begin, end), v.view().Slice(2, begin, end));
       };
@@ -126,13 +129,15 @@ TEST_P(Dropout, CachesCountTheRowsThatAreLeft) {
       const SequenceId both[] = {b, a};
       const Tensor q(DType::kF32, {2, 2, q_len, 32});
       const AttentionResult r = Attention(q, cache, both, {.dropout = kP, .dropout_seed = kSeed}, Exec(2));
-      ASSERT_NO_FATAL_FAILURE(ExpectMask(r.context, DropoutMask({2, 2, q_len, kLeft}, kP, kSeed), type, false, std::string(Name(type))));
+      ASSERT_NO_FATAL_FAILURE(
+          ExpectMask(r.context, DropoutMask({2, 2, q_len, kLeft}, kP, kSeed), type, false, std::string(Name(type))));
     }
   }
 }
 
 TEST_P(Dropout, LeavesWeightsLseAndEmptyRowsAlone) {
-  const Tensor q = Numbers(DType::kF32, {2, 4, 9, 8}, 1), k = Numbers(DType::kF32, {2, 2, 30, 8}, 2), v = Numbers(DType::kF32, {2, 2, 30, 6}, 3);
+  const Tensor q = Numbers(DType::kF32, {2, 4, 9, 8}, 1), k = Numbers(DType::kF32, {2, 2, 30, 8}, 2),
+               v = Numbers(DType::kF32, {2, 2, 30, 6}, 3);
   const Tensor sinks = Tensor::Of<float>({4}, {0.5f, -1, 0, 2});
   const AttentionParams plain{.causal = true, .q_offset = -2, .sinks = sinks};
   AttentionParams params = plain;
@@ -200,8 +205,8 @@ TEST_P(Dropout, ADroppedNaNIsSeen) {
 // Queries in chunks, heads apart and batch entries apart are the whole when they are told where they stand, and so are shards of the keys,
 // whose contexts are merged by their lse.
 TEST_P(Dropout, PartsThatKnowTheirPlaceAreTheWhole) {
-  const Tensor q = Numbers(DType::kF32, {2, 4, 50, 8}, 1), k = Numbers(DType::kF32, {2, 2, 60, 8}, 2), v = Numbers(DType::kF32, {2, 2, 60, 6}, 3),
-               d_context = Numbers(DType::kF32, {2, 4, 50, 6}, 4);
+  const Tensor q = Numbers(DType::kF32, {2, 4, 50, 8}, 1), k = Numbers(DType::kF32, {2, 2, 60, 8}, 2),
+               v = Numbers(DType::kF32, {2, 2, 60, 6}, 3), d_context = Numbers(DType::kF32, {2, 4, 50, 6}, 4);
   const AttentionParams params{.dropout = kP, .dropout_seed = kSeed};
   const AttentionResult whole = Attention(q, k, v, params, Exec());
   const AttentionGrads whole_grads = AttentionBackward(q, k, v, whole.context, whole.lse, d_context, params, Exec());
@@ -224,7 +229,8 @@ TEST_P(Dropout, PartsThatKnowTheirPlaceAreTheWhole) {
           plan.Run({inputs, rows(whole.context), rows(whole.lse), rows(d_context)}, {.d_k = part.mutable_view()}, workspace)
               .ThrowIfFailed();
           for (std::int64_t n = 0; n < part.dim(2); ++n) {
-            for (std::int64_t d = 0; d < 8; ++d) d_k.MutableAs<double>()[((b * 2 + h / 2) * 60 + j + n) * 8 + d] += part(0, 0, n, d);
+            for (std::int64_t d = 0; d < 8; ++d)
+              d_k.MutableAs<double>()[((b * 2 + h / 2) * 60 + j + n) * 8 + d] += part(0, 0, n, d);
           }
         }
         Inputs inputs{rows(q), keys(k), keys(v)};
@@ -245,8 +251,10 @@ TEST_P(Dropout, PartsThatKnowTheirPlaceAreTheWhole) {
 }
 
 TEST_P(Dropout, GradientsHaveTheSameBitsWithAnyNumberOfThreads) {
-  if (GetParam().path != Path::kFused) GTEST_SKIP() << "staged has the bits of its BLAS; reference takes long, and is one number at a time";
-  const Tensor q = Numbers(DType::kF32, {1, 4, 300, 16}, 1), k = Numbers(DType::kF32, {1, 2, 300, 16}, 2), d_context = Numbers(DType::kF32, {1, 4, 300, 16}, 4);
+  if (GetParam().path != Path::kFused)
+    GTEST_SKIP() << "staged has the bits of its BLAS; reference takes long, and is one number at a time";
+  const Tensor q = Numbers(DType::kF32, {1, 4, 300, 16}, 1), k = Numbers(DType::kF32, {1, 2, 300, 16}, 2),
+               d_context = Numbers(DType::kF32, {1, 4, 300, 16}, 4);
   const AttentionParams params{.causal = true, .dropout = kP, .dropout_seed = kSeed};
   const AttentionResult forward = Attention(q, k, k, params, Exec());
   const AttentionGrads one = AttentionBackward(q, k, k, forward.context, forward.lse, d_context, params, Exec(1)),
@@ -256,11 +264,13 @@ TEST_P(Dropout, GradientsHaveTheSameBitsWithAnyNumberOfThreads) {
 
 // What is said of the weights is said of the softmax's, beside a context with dropout; chosen heads keep their masks.
 TEST(DropoutSummary, SpeaksOfTheWeightsOfTheSoftmax) {
-  const Tensor q = Numbers(DType::kF32, {2, 4, 40, 8}, 1), k = Numbers(DType::kF32, {2, 2, 40, 8}, 2), v = Numbers(DType::kF32, {2, 2, 40, 6}, 3);
+  const Tensor q = Numbers(DType::kF32, {2, 4, 40, 8}, 1), k = Numbers(DType::kF32, {2, 2, 40, 8}, 2),
+               v = Numbers(DType::kF32, {2, 2, 40, 6}, 3);
   const AttentionParams params{.causal = true, .dropout = kP, .dropout_seed = kSeed};
   const SummaryOptions options{.entropy = true, .top_k = 3, .key_mass = true};
   const Summary plain = Summarize(q, k, v, {.causal = true}, options), s = Summarize(q, k, v, params, options);
-  EXPECT_TRUE(SameBits(plain.entropy, s.entropy) && SameBits(plain.topk_weight, s.topk_weight) && SameBits(plain.key_mass, s.key_mass));
+  EXPECT_TRUE(SameBits(plain.entropy, s.entropy) && SameBits(plain.topk_weight, s.topk_weight) &&
+              SameBits(plain.key_mass, s.key_mass));
   const AttentionResult r = Attention(q, k, v, params);
   EXPECT_TRUE(SameBits(r.context, s.context) && SameBits(r.lse, s.lse));
   SummaryOptions some = options;

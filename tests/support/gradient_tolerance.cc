@@ -67,7 +67,8 @@ class GradientBoundsMaker {
         }
         for (std::int64_t d = 0; d < p_.v_dim; ++d) {
           const double x = d_context_.As<double>()[row * p_.v_dim + d];
-          const double kept = multipliers_.at(row, j), error = pair.weight_error + multipliers_.roundings() * a_.unit * pair.weight;
+          const double kept = multipliers_.at(row, j),
+                       error = pair.weight_error + multipliers_.roundings() * a_.unit * pair.weight;
           v[Size(key * p_.v_dim + d)].Add(kept * pair.weight * x, kept * error * std::fabs(x));
         }
         if (!bias.empty()) bias[BiasElement(b, h, i, j)].Add(pair.d_masked, pair.d_masked_error);

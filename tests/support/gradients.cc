@@ -72,8 +72,7 @@ GradientCase::GradientCase(std::uint64_t seed, const TestProblem& p, bool any_la
   Workspace workspace = plan.MakeWorkspace();
   Inputs inputs{p.q, p.k, p.v};
   inputs.dropout_origin = p.dropout_origin;
-  const Status status =
-      plan.Run(inputs, {.context = context_memory.mutable_view(), .lse = lse_memory.mutable_view()}, workspace);
+  const Status status = plan.Run(inputs, {.context = context_memory.mutable_view(), .lse = lse_memory.mutable_view()}, workspace);
   EXPECT_TRUE(status.ok()) << status.message();
   context = context_memory;
   lse = lse_memory;
