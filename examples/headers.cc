@@ -44,7 +44,7 @@ void ShowDropout() {
   const regard::Tensor x = MakeUp({1, 1, 4, 8}, 0.3);
   const regard::AttentionParams params{.causal = true, .dropout = 0.25f, .dropout_seed = 7};
   const regard::Tensor mask = regard::DropoutMask({1, 1, 4, 4}, params.dropout, params.dropout_seed);  // 0 or 4/3
-  const regard::Tensor weights = regard::ComputeStages(x, x, x, params).weights;                       // of the softmax, none dropped
+  const regard::Tensor weights = regard::ComputeStages(x, x, x, params).weights;  // of the softmax, none dropped
   double first = 0;
   for (int j = 0; j < 4; ++j) first += mask(0, 0, 3, j) * weights(0, 0, 3, j) * x(0, 0, j, 0);
   std::printf("dropout: %.4f is %.4f\n", first, regard::Attention(x, x, x, params).context(0, 0, 3, 0));
@@ -124,7 +124,7 @@ int main() {
     ShowTensor();
     ShowAttention();
     ShowDropout();
-  ShowBackward();
+    ShowBackward();
     ShowStages();
     ShowProjections();
     ShowNn();
