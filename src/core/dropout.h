@@ -37,6 +37,12 @@ inline PhiloxBlock Philox(const PhiloxBlock& counter, std::uint64_t key) {
 /// Keys of one block of the generator.
 inline constexpr std::int64_t kDropoutKeys = 8;
 
+/// Whether the weight of a key is kept, given its block.
+inline bool KeepsKey(const PhiloxBlock& block, std::int64_t key, std::uint32_t threshold) {
+  const auto n = static_cast<std::size_t>(key % kDropoutKeys);
+  return (block[n / 2] >> (n % 2 * 16) & 0xFFFFu) >= threshold;
+}
+
 /// The dropout of one run.
 struct Dropout {
   std::uint32_t threshold = 0;  // of 2^16 equally likely numbers, those below drop; 0 is off
@@ -60,10 +66,6 @@ struct Dropout {
                    static_cast<std::uint32_t>(origin.head + h), static_cast<std::uint32_t>(origin.batch + b)},
                   seed);
   }
-  bool Keeps(const PhiloxBlock& block, std::int64_t key) const {
-    const auto n = static_cast<std::size_t>(key % kDropoutKeys);
-    return (block[n / 2] >> (n % 2 * 16) & 0xFFFFu) >= threshold;
-  }
 
   /// Multiplies row[j − first] for the keys first ≤ j < end of a call by 0 or by `factor`; a NaN or an infinity times 0 is NaN. Without
   /// dropout it does nothing.
@@ -74,7 +76,7 @@ struct Dropout {
     for (std::int64_t j = first; j < end; ++j) {
       const std::int64_t key = origin.key + j;
       if (j == first || key % kDropoutKeys == 0) block = Block(b, h, i, key / kDropoutKeys);
-      row[j - first] *= Keeps(block, key) ? static_cast<T>(factor) : T{0};
+      row[j - first] *= KeepsKey(block, key, threshold) ? static_cast<T>(factor) : T{0};
     }
   }
 };

@@ -1,8 +1,8 @@
 // Every positional rule of the contract as one interval of keys per query.
 //
 // causal and window_right bound the visible keys from above, window_left from below, kv_lens from above, a segment from both sides; so
-// what a query may see before mask and bias is one interval; keys of a cache ascend in position, so that it is one of indices too. Staged and fused read this table; the reference path tests every pair by
-// the definition instead and so checks it.
+// what a query may see before mask and bias is one interval; keys of a cache ascend in position, so that it is one of indices too. Staged and
+// fused read this table; the reference path tests every pair by the definition instead and so checks it.
 #pragma once
 
 #include <cstdint>

@@ -32,7 +32,7 @@ HWY_INLINE void AttendSubBlock(const DecodeCall& call, const Products& products,
   }
   products.Score(call, at, scratch);
   SoftmaxRows<kKeys>(call, at, rows);
-  if (HWY_UNLIKELY(call.constants.options.dropout_threshold > 0)) DropWeights<kKeys>(call, at, rows);
+  if (HWY_UNLIKELY(call.constants.options.dropout_threshold > 0)) DropRowWeights<kKeys>(call, at, rows);
   products.Weigh(call, at, scratch);
 }
 

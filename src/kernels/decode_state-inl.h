@@ -213,7 +213,7 @@ HWY_INLINE void SoftmaxRows(const DecodeCall& call, const SubBlock& at, DecodeRo
 
 /// Weights that are dropped become 0. One row has a few blocks of the generator a sub-block, too few for lanes.
 template <int kKeys>
-HWY_NOINLINE void DropWeights(const DecodeCall& call, const SubBlock& at, DecodeRow* rows) {
+HWY_NOINLINE void DropRowWeights(const DecodeCall& call, const SubBlock& at, DecodeRow* rows) {
   static_assert(kKeys % kDropoutKeys == 0);
   const RowOptions& options = call.constants.options;
   for (int r = 0; r < call.num_rows; ++r) {
@@ -223,7 +223,7 @@ HWY_NOINLINE void DropWeights(const DecodeCall& call, const SubBlock& at, Decode
       const auto group = static_cast<std::uint32_t>(options.dropout_first_group + key / kDropoutKeys);
       const PhiloxBlock words = Philox({group, row.query, row.head, row.batch}, options.dropout_seed);
       for (int j = 0; j < kDropoutKeys; ++j) {
-        if ((words[static_cast<std::size_t>(j / 2)] >> (j % 2 * 16) & 0xFFFFu) < options.dropout_threshold) weights[j] = 0.0f;
+        if (!KeepsKey(words, j, options.dropout_threshold)) weights[j] = 0.0f;
       }
     }
   }

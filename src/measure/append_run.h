@@ -15,8 +15,8 @@ class AppendRun {
   /// Appends the tokens in one call and takes them back, which costs next to nothing.
   void Run();
 
-  /// Appends them and compares those that SampleRows names with what was appended: equal, for int8 within scale/2·(1 + 2⁻¹⁵), of which the last covers the rounding of the scale and of the product; and each
-  /// sequence's last token before them with what it was.
+  /// Appends them and compares those that SampleRows names with what was appended: equal, for int8 within scale/2·(1 + 2⁻¹⁵), of which the
+  /// last covers the rounding of the scale and of the product; and each sequence's last token before them with what it was.
   Verification Verify();
 
   /// Read and written: the tokens as they are given and as they are stored.

@@ -11,7 +11,9 @@
 //     |Δw_j|       ≤ w_j·(4·ε_j + bound of lse)
 //     |Δentropy|   ≤ 4·√(Σ_j (w_j·ε_j·(1 + |ln w_j|))²) + (bound of lse + 2·(√n + 8)·u)·(1 + entropy)
 // over the n visible keys. That holds for inputs like the workload's; a kernel that skips one tile of keys, or shifts a mask by one, is
-// out of bounds by far. Where q is rounded to integers, to r of its largest element, ε_j has r·max|q|·|scale|·√(Σ_d k_jd²) more. A weight that is computed afterwards, as exp(m_j − lse) by a sum that starts at −lse, has √dim·u·|lse| more in ε_j.
+// out of bounds by far. Where q is rounded to integers, to r of its largest element, ε_j has r·max|q|·|scale|·√(Σ_d k_jd²) more. A
+// weight that is computed afterwards, as exp(m_j − lse) by a sum that starts at −lse,
+// has √dim·u·|lse| more in ε_j.
 #pragma once
 
 #include <cstdint>
