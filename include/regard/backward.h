@@ -42,7 +42,7 @@
 // Cost: 10 · head_dim flop for each visible pair where the forward pass has 4, and about 2.5 times its time; d_bias and d_alibi_slopes
 // together or alone half as much again. Memory is O(tokens): 32 bytes a query, with segments up to 72 a query and key more; for each
 // thread 2 MB and 4 · (head_dim + v_dim) bytes a key; those once more for each kv head where a sequence has so few of them that its heads
-// are shared between tasks; copies of q unless it is f32 with unit stride along dim. No weights are stored. A bias with q_len × kv_len
+// are shared between tasks; a copy of q if it is f64 or has no unit stride along dim. No weights are stored. A bias with q_len × kv_len
 // numbers itself has a d_bias of that size, too.
 #pragma once
 

@@ -167,7 +167,7 @@ class REGARD_API TileVisitor {
 
 /// Streams the weights of q and k past the visitor, given the lse that Attention gave. No weight exceeds 1. A row whose lse is NaN has
 /// NaN for weights. Memory: lse as f32, 32 bytes a query, with segments up to 40 a query and key more, scratch of 100 KB + 256 · head_dim
-/// bytes a thread, and copies of q and k unless they are f32 with unit stride along dim. Throws Error.
+/// bytes a thread, and copies of q and k that are f64 or have no unit stride along dim. Throws Error.
 REGARD_API void VisitWeights(const TensorView& q, const TensorView& k, const TensorView& lse, const AttentionParams& params,
                              TileVisitor& visitor, const ExecOptions& exec = {});
 REGARD_API void VisitWeights(const TensorView& q, const KvCache& cache, std::span<const SequenceId> sequences,

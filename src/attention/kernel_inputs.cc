@@ -32,7 +32,7 @@ bool Strided(const View4& view, std::int64_t last_dim) {
 KernelInputsLayout::KernelInputsLayout(const PlanShape& s, const Options& options, ScratchLayout& layout) {
   row_keys = layout.Add<RowKeys>(SaturatingProduct(s.batch, s.q_len));
   sequences = layout.Add<Sequence>(MostSequences(s.batch, s.q_len, s.kv_len, options.packed));
-  q = layout.Add<float>(OperandCopySize(s.q_dtype, s.strided_dim, s.batch, s.heads, s.q_len, s.head_dim));
+  q = layout.Add<float>(StoredCopySize(s.q_dtype, s.strided_dim, s.batch, s.heads, s.q_len, s.head_dim));
   k = layout.Add<float>(StoredCopySize(s.k_dtype, s.strided_dim, s.batch, s.kv_heads, s.kv_len, s.head_dim));
   v = layout.Add<float>(StoredCopySize(s.v_dtype, s.strided_dim, s.batch, s.kv_heads, s.kv_len, s.v_dim));
   bias = layout.Add<float>(options.bias_count);
@@ -91,7 +91,7 @@ KernelInputs::KernelInputs(const Problem& problem, const KernelInputsLayout& lay
   const std::int64_t q_dims[4] = {p_.batch, p_.heads, p_.q_len, p_.head_dim};
   const std::int64_t k_dims[4] = {p_.batch, p_.kv_heads, p_.kv_len, p_.head_dim};
   const std::int64_t v_dims[4] = {p_.batch, p_.kv_heads, p_.kv_len, p_.v_dim};
-  q_ = MakeFloatOperand(p_.q, q_dims, at(layout.q), threads);
+  q_ = MakeStoredOperand(p_.q, q_dims, at(layout.q), threads);
   if (!p_.is_cached()) k_ = MakeStoredOperand(p_.k, k_dims, at(layout.k), threads);
   if (!p_.is_cached() && values == Values::kUsed) v_ = MakeStoredOperand(p_.v, v_dims, at(layout.v), threads);
   v_.dtype = StoredType(p_.v.dtype);  // takes part in the choice of kernels even where it is not read
@@ -103,7 +103,7 @@ KernelInputs::KernelInputs(const Problem& problem, const KernelInputsLayout& lay
               p_.mask.data != nullptr && p_.kv_len > 0,  // without keys, a copied bias has no elements to look at
               p_.bias.data != nullptr && p_.kv_len > 0,
               p_.alibi_slopes.data != nullptr,
-              p_.q.dtype == DType::kBF16,
+              q_.dtype,
               p_.dropout.threshold,
               p_.dropout.factor,
               p_.dropout.seed,

@@ -1,4 +1,4 @@
-// A bound problem as the kernels take it: f32 queries, keys and values as they are stored, one interval of keys per query, options, query
+// A bound problem as the kernels take it: queries, keys and values as they are stored, one interval of keys per query, options, query
 // rows and kv heads. Made once a run and shared by everything that runs kernels on it; immutable from then on.
 #pragma once
 
@@ -61,8 +61,8 @@ class KernelInputs {
   const Problem& p_;
   const RowKeys* row_keys_;
   std::span<const Sequence> sequences_;
-  FloatOperand q_, bias_;
-  StoredOperand k_, v_;
+  StoredOperand q_, k_, v_;
+  FloatOperand bias_;
   std::int64_t bias_key_stride_ = 0;
   RowOptions options_{};
 };

@@ -58,10 +58,10 @@ HWY_INLINE Bf16Rows WholeBf16Rows(const StoredRows& rows, const SubBlock& at, st
 }
 
 /// q as it was stored; scores are scaled afterwards.
-HWY_INLINE void PackBf16Query(const float* q, std::int64_t head_dim, float* packed) {
+HWY_INLINE void PackBf16Query(const void* q, std::int64_t head_dim, float* packed) {
   std::uint16_t* const to = reinterpret_cast<std::uint16_t*>(packed);
   std::fill_n(to, Bf16Padded(head_dim), std::uint16_t{0});
-  for (std::int64_t i = 0; i < head_dim; ++i) to[i] = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(q[i]) >> 16);
+  std::memcpy(to, q, static_cast<std::size_t>(head_dim) * sizeof(std::uint16_t));
 }
 
 HWY_INLINE const std::uint16_t* Bf16Query(const DecodeRow& row) { return reinterpret_cast<const std::uint16_t*>(row.q); }

@@ -310,9 +310,12 @@ struct F32Products {
   static std::int64_t Pad(std::int64_t dim) { return Padded(dim); }
   static std::int64_t QuerySize(std::int64_t dim) { return Padded(dim); }
   std::int64_t AccColumn(std::int64_t c) const { return v_type == DType::kBF16 ? RowReader<DType::kBF16>::Column(c) : c; }
-  void PackQuery(const DecodeCall& call, const QueryRow& row, float* q) const {
-    for (std::int64_t i = 0; i < call.constants.kv.head_dim; ++i) {
-      q[k_type == DType::kBF16 ? RowReader<DType::kBF16>::Column(i) : i] = call.constants.q_factor * row.q[i];
+  /// copy [Padded(head_dim)] is for a query that is not stored as f32.
+  void PackQuery(const DecodeCall& call, const QueryRow& row, float* copy, float* q) const {
+    const std::int64_t head_dim = call.constants.kv.head_dim;
+    const float* const from = FloatQuery(call.constants.options, row, head_dim, copy);
+    for (std::int64_t i = 0; i < head_dim; ++i) {
+      q[k_type == DType::kBF16 ? RowReader<DType::kBF16>::Column(i) : i] = call.constants.q_factor * from[i];
     }
   }
   HWY_INLINE void Score(const DecodeCall& call, const SubBlock& at, DecodeScratch& scratch) const {

@@ -333,8 +333,9 @@ struct I8Products {
   static std::int64_t Pad(std::int64_t dim) { return I8Padded(dim); }
   static std::int64_t QuerySize(std::int64_t dim) { return I8Query::Size(dim); }
   static std::int64_t AccColumn(std::int64_t c) { return I8AccColumn(c); }
-  static void PackQuery(const DecodeCall& call, const QueryRow& row, float* q) {
-    PackI8Query(row.q, call.constants.kv.head_dim, call.constants.q_factor, q);
+  static void PackQuery(const DecodeCall& call, const QueryRow& row, float* copy, float* q) {
+    const std::int64_t head_dim = call.constants.kv.head_dim;
+    PackI8Query(FloatQuery(call.constants.options, row, head_dim, copy), head_dim, call.constants.q_factor, q);
   }
   HWY_INLINE void Score(const DecodeCall& call, const SubBlock& at, DecodeScratch& scratch) const {
     const KvHead& kv = call.constants.kv;

@@ -60,7 +60,7 @@ HWY_INLINE DecodeScratch& BeginDecode(const DecodeCall& call, const Products& pr
     row.saw_key = false;
     std::fill(std::begin(row.row_sum), std::end(row.row_sum), 0.0f);
     std::fill_n(row.q, Products::QuerySize(kv.head_dim), 0.0f);
-    products.PackQuery(call, rows[r], row.q);
+    products.PackQuery(call, rows[r], scratch.k_copy, row.q);
     std::fill_n(row.acc, Products::Pad(kv.v_dim), 0.0f);
   }
   return scratch;

@@ -58,7 +58,8 @@ HWY_INLINE void BackwardKeyBlock(const CallConstants& call, std::int64_t first_k
   for (std::uint64_t left = block.loose_rows; left != 0; left &= left - 1) {
     const int r = static_cast<int>(hwy::Num0BitsBelowLS1Bit_Nonzero64(left));
     GatherLooseRow(keys, keys.weights, r, block.gradients[r].d_context, kv.v_dim, call.options.dropout_factor, d_v_rows);
-    GatherLooseRow(keys, scratch.d_scores, r, block.query.rows[r].q, kv.head_dim, call.options.scale, d_k_rows);
+    const float* const q = FloatQuery(call.options, block.query.rows[r], kv.head_dim, scratch.q_copy);
+    GatherLooseRow(keys, scratch.d_scores, r, q, kv.head_dim, call.options.scale, d_k_rows);
   }
   float* const weights = std::exchange(keys.weights, scratch.d_scores);
   AddValues(keys, keys.k.data, keys.k.stride, kv.head_dim, block.query);
@@ -78,7 +79,7 @@ void Backward(const KvHead& kv, const RowOptions& options, const QueryRow* rows,
     for (std::int64_t r = row; r < std::min(row + rows_at_once, num_rows); r += kQueryRows) {
       GradientBlock& block = scratch.blocks[num_blocks++];
       const int rows_here = static_cast<int>(std::min<std::int64_t>(kQueryRows, num_rows - r));
-      BeginGradientBlock(call, rows + r, gradients + r, rows_here, scratch.keys->zeros, block);
+      BeginGradientBlock(call, rows + r, gradients + r, rows_here, scratch, block);
       begin = std::min(begin, block.query.min_begin);
       end = std::max(end, block.query.max_end);
     }

@@ -70,6 +70,7 @@ void ExpectNearDefinition(const BackwardCase& test) {
   std::vector<Sum> k_sums(static_cast<std::size_t>(kv.kv_len) * head_dim), v_sums(static_cast<std::size_t>(kv.kv_len) * v_dim);
   for (std::size_t i = 0; i < test.rows.size(); ++i) {
     const QueryRow& row = test.rows[i];
+    const float* const q = test.Query(row);
     const float* const d_context = test.gradients[i].d_context;
     std::vector<Sum> q_sums(head_dim);
     double delta = 0, delta_magnitude = 0;
@@ -84,8 +85,8 @@ void ExpectNearDefinition(const BackwardCase& test) {
       const float* const v = kv.v.f32() + j * kv.v.stride;
       double dot = 0, magnitude = 0;
       for (std::size_t c = 0; c < head_dim; ++c) {
-        dot += static_cast<double>(row.q[c]) * static_cast<double>(k[c]);
-        magnitude += std::fabs(static_cast<double>(row.q[c]) * static_cast<double>(k[c]));
+        dot += static_cast<double>(q[c]) * static_cast<double>(k[c]);
+        magnitude += std::fabs(static_cast<double>(q[c]) * static_cast<double>(k[c]));
       }
       double score = test.options.scale * dot, slope = 1, slope_error = 0;
       magnitude = test.options.scale * magnitude + std::fabs(static_cast<double>(*row.lse));
@@ -116,7 +117,7 @@ void ExpectNearDefinition(const BackwardCase& test) {
           masked_error * (slope + slope_error) + std::fabs(masked) * slope_error + 2 * kUnit * std::fabs(gradient);
       for (std::size_t c = 0; c < head_dim; ++c) {
         q_sums[c].Add(gradient, gradient_error, k[c]);
-        k_sums[static_cast<std::size_t>(j) * head_dim + c].Add(gradient, gradient_error, row.q[c]);
+        k_sums[static_cast<std::size_t>(j) * head_dim + c].Add(gradient, gradient_error, q[c]);
       }
       for (std::size_t c = 0; c < v_dim; ++c) {
         v_sums[static_cast<std::size_t>(j) * v_dim + c].Add(weight, 2 * weight * relative, d_context[c]);
@@ -210,24 +211,31 @@ TEST_P(BackwardTest, ARowsBitsDoNotDependOnItsCompanions) {
 }
 
 TEST_P(BackwardTest, StoredRowsHaveTheBitsOfTheirFloats) {
-  BackwardCase test(kernels(), {.rows = 70, .kv_len = 203, .head_dim = 20, .v_dim = 9, .causal = true}, 11);
-  std::vector<std::uint16_t> k(test.k.size()), v(test.v.size());
-  const auto narrow = [](std::vector<float>& wide, std::vector<std::uint16_t>& bits) {
-    for (std::size_t n = 0; n < wide.size(); ++n) {
-      bits[n] = ToBF16(static_cast<double>(wide[n])).bits;
-      wide[n] = ToFloat(BF16{bits[n]});
-    }
-  };
-  narrow(test.k, k);
-  narrow(test.v, v);
-  test.Run(kernels());
-  const std::vector<float> d_q = test.d_q, d_k = test.d_k, d_v = test.d_v;
-  test.kv.k = {k.data(), test.kv.k.stride, DType::kBF16};
-  test.kv.v = {v.data(), test.kv.v.stride, DType::kBF16};
-  test.Run(kernels());
-  EXPECT_EQ(Bits(d_q), Bits(test.d_q));
-  EXPECT_EQ(Bits(d_k), Bits(test.d_k));
-  EXPECT_EQ(Bits(d_v), Bits(test.d_v));
+  for (const bool has_loose_row : {false, true}) {
+    SCOPED_TRACE(has_loose_row);
+    BackwardCase test(kernels(), {.rows = 70, .kv_len = 203, .head_dim = 20, .v_dim = 9, .causal = true}, 11);
+    if (has_loose_row) test.q[13 * 20 + 5] = kInfinity;  // added by itself
+    std::vector<std::uint16_t> q(test.q.size()), k(test.k.size()), v(test.v.size());
+    const auto narrow = [](std::vector<float>& wide, std::vector<std::uint16_t>& bits) {
+      for (std::size_t n = 0; n < wide.size(); ++n) {
+        bits[n] = ToBF16(static_cast<double>(wide[n])).bits;
+        wide[n] = ToFloat(BF16{bits[n]});
+      }
+    };
+    narrow(test.q, q);
+    narrow(test.k, k);
+    narrow(test.v, v);
+    test.Run(kernels());
+    const std::vector<float> d_q = test.d_q, d_k = test.d_k, d_v = test.d_v;
+    for (std::size_t i = 0; i < test.rows.size(); ++i) test.rows[i].q = q.data() + i * 20;
+    test.options.q_type = DType::kBF16;
+    test.kv.k = {k.data(), test.kv.k.stride, DType::kBF16};
+    test.kv.v = {v.data(), test.kv.v.stride, DType::kBF16};
+    test.Run(kernels());
+    EXPECT_EQ(Bits(d_q), Bits(test.d_q));
+    EXPECT_EQ(Bits(d_k), Bits(test.d_k));
+    EXPECT_EQ(Bits(d_v), Bits(test.d_v));
+  }
 }
 
 // Keys that no row sees, and rows that see no key, hold anything.

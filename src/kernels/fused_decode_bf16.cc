@@ -39,7 +39,7 @@ struct Bf16Products {
   static std::int64_t Pad(std::int64_t dim) { return Bf16Padded(dim); }
   static std::int64_t QuerySize(std::int64_t dim) { return Bf16Padded(dim); }
   static std::int64_t AccColumn(std::int64_t c) { return HWY_NAMESPACE::AccColumn(c); }
-  static HWY_INLINE void PackQuery(const DecodeCall& call, const QueryRow& row, float* q) {
+  static HWY_INLINE void PackQuery(const DecodeCall& call, const QueryRow& row, float*, float* q) {
     PackBf16Query(row.q, call.constants.kv.head_dim, q);
   }
   static HWY_INLINE void Score(const DecodeCall& call, const SubBlock& at, DecodeScratch& scratch) {
@@ -79,7 +79,7 @@ namespace regard::internal {
 namespace {
 
 bool IsBf16(const KvHead& kv, const RowOptions& options) {
-  return options.q_is_bf16 && kv.k.dtype == DType::kBF16 && kv.v.dtype == DType::kBF16;
+  return options.q_type == DType::kBF16 && kv.k.dtype == DType::kBF16 && kv.v.dtype == DType::kBF16;
 }
 
 std::size_t DecodeScratchBytes(std::int64_t head_dim, std::int64_t v_dim) {

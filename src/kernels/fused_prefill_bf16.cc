@@ -31,7 +31,7 @@ namespace {
 
 /// A static rule: v counts also where it is not read, or what is told of a row would depend on whether its context is wanted.
 bool IsBf16(const KvHead& kv, const RowOptions& options) {
-  return options.q_is_bf16 && kv.k.dtype == DType::kBF16 && kv.v.dtype == DType::kBF16;
+  return options.q_type == DType::kBF16 && kv.k.dtype == DType::kBF16 && kv.v.dtype == DType::kBF16;
 }
 
 std::size_t PrefillScratchBytes(std::int64_t head_dim, std::int64_t v_dim) {

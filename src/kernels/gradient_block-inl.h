@@ -40,6 +40,7 @@ struct GradientScratch {
   GradientBlock* blocks;  // [num_blocks]
   KeyBlock* keys;
   float* d_scores;  // [kKeyBlock, kQueryRows]
+  float* q_copy;    // [Padded(head_dim)], for a query that is not stored as f32
 };
 
 HWY_INLINE std::int64_t ZerosOf(std::int64_t head_dim, std::int64_t v_dim) {
@@ -48,7 +49,7 @@ HWY_INLINE std::int64_t ZerosOf(std::int64_t head_dim, std::int64_t v_dim) {
 
 HWY_INLINE std::size_t GradientScratchBytes(std::int64_t head_dim, std::int64_t v_dim, int num_blocks) {
   const std::int64_t block_floats = (2 * head_dim + v_dim) * kQueryRows + GroupedFloats(head_dim) + GroupedFloats(v_dim);
-  const std::int64_t floats = ZerosOf(head_dim, v_dim) + 3 * kKeyBlock * kQueryRows +
+  const std::int64_t floats = ZerosOf(head_dim, v_dim) + Padded(head_dim) + 3 * kKeyBlock * kQueryRows +
                               kKeyBlock * (Padded(head_dim) + Padded(v_dim)) + num_blocks * block_floats;
   const std::size_t bytes = sizeof(GradientBlock) * static_cast<std::size_t>(num_blocks) + sizeof(KeyBlock) +
                             static_cast<std::size_t>(floats) * sizeof(float);
@@ -77,8 +78,9 @@ HWY_INLINE GradientScratch PlaceGradientScratch(void* memory, std::int64_t head_
     block->query.acc = take(head_dim * kQueryRows);
     block->d_context = take(v_dim * kQueryRows);
   }
-  float* const zeros = next;
+  float* const zeros = take(ZerosOf(head_dim, v_dim));
   std::fill_n(zeros, ZerosOf(head_dim, v_dim), 0.0f);
+  scratch.q_copy = next;
   scratch.keys->zeros = zeros;
   InitKeyBlock(*scratch.keys);
   return scratch;
@@ -126,9 +128,10 @@ HWY_INLINE void PutRow(const float* row, std::int64_t dim, float factor, int r, 
 
 /// Takes up to kQueryRows rows. A row without a visible key has an lse of −inf or of its sink alone; its weights are 0 either way.
 HWY_INLINE void BeginGradientBlock(const CallConstants& call, const QueryRow* rows, const GradientRow* gradients, int num_rows,
-                                   const float* zeros, GradientBlock& block) {
+                                   const GradientScratch& scratch, GradientBlock& block) {
+  const float* const zeros = scratch.keys->zeros;
   const std::int64_t head_dim = call.kv.head_dim, v_dim = call.kv.v_dim;
-  BeginQueryBlock(call, rows, num_rows, zeros, block.query);
+  BeginQueryBlock(call, rows, num_rows, *scratch.keys, block.query);
   if (call.options.dropout_threshold > 0) BeginDropout(call.options, block.query);
   block.gradients = gradients;
   block.loose_rows = 0;
@@ -144,8 +147,9 @@ HWY_INLINE void BeginGradientBlock(const CallConstants& call, const QueryRow* ro
       if (lse != -kInf) block.query.neg_ref[r] = static_cast<float>(-kLog2E * lse);
       block.neg_delta[r] = -DeltaOf(gradients[r], v_dim);
       if (!std::isfinite(block.query.neg_ref[r])) block.neg_delta[r] = std::numeric_limits<float>::quiet_NaN();
-      if (IsFinite(rows[r].q, head_dim) && IsFinite(gradients[r].d_context, v_dim) && !std::isnan(block.neg_delta[r])) {
-        q_row = rows[r].q;
+      const float* const q = FloatQuery(call.options, rows[r], head_dim, scratch.q_copy);
+      if (IsFinite(q, head_dim) && IsFinite(gradients[r].d_context, v_dim) && !std::isnan(block.neg_delta[r])) {
+        q_row = q;
         d_context_row = gradients[r].d_context;
       } else {
         block.loose_rows |= std::uint64_t{1} << r;

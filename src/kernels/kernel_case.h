@@ -38,7 +38,7 @@ struct CaseSpec {
   float q_size = 1;                           // standard deviation
   std::int64_t k_padding = 0, v_padding = 0;  // floats between rows
   std::int64_t mask_key_stride = 1, bias_key_stride = 1;
-  // How keys and values are stored. They are rounded to their type; KernelCase::k and v hold what is stored, as f32.
+  // How queries, keys and values are stored. They are rounded to their type; KernelCase::q, k and v hold what is stored, as f32.
   DType q_type = DType::kF32, k_type = DType::kF32, v_type = DType::kF32;
   std::int64_t page_len = 0;      // 0: one run
   bool forgets_keys = false;      // keys stand at other places than 0, 1, …
@@ -149,7 +149,7 @@ struct KernelCase {
                spec.mask,
                spec.bias,
                spec.alibi,
-               spec.q_type == DType::kBF16};
+               spec.q_type};
     const std::int64_t mask_row = std::max<std::int64_t>(1, kv_len * spec.mask_key_stride);
     const std::int64_t bias_row = std::max<std::int64_t>(1, kv_len * spec.bias_key_stride);
     if (spec.mask) {
@@ -162,7 +162,7 @@ struct KernelCase {
     }
     for (std::int64_t i = 0; i < spec.rows; ++i) {
       QueryRow row = {};
-      row.q = q.data() + i * spec.head_dim;
+      row.q = static_cast<const std::uint8_t*>(StoredQueries()) + i * spec.head_dim * QuerySize();
       row.context = context.data() + i * spec.v_dim;
       row.lse = lse.data() + i;
       const std::int64_t own_key = kv_len - spec.rows + i;
@@ -188,6 +188,11 @@ struct KernelCase {
     return j >= row.key_begin && j < row.key_end && (!options.has_mask || row.mask[j * options.mask_key_stride] != 0) &&
            (!options.has_bias || row.bias[j * options.bias_key_stride] != -kInfinity);
   }
+  /// The query of a row, as f32.
+  const float* Query(const QueryRow& row) const {
+    const std::int64_t bytes = static_cast<const std::uint8_t*>(row.q) - static_cast<const std::uint8_t*>(StoredQueries());
+    return q.data() + bytes / QuerySize();
+  }
   /// Rows of k and v; of what is not stored as f32 in one run, Store has to follow a change.
   float* Key(std::int64_t j) { return k.data() + j * k_stride(); }
   float* Value(std::int64_t j) { return v.data() + j * v_stride(); }
@@ -195,11 +200,9 @@ struct KernelCase {
   const float* Value(std::int64_t j) const { return v.data() + j * v_stride(); }
   std::int64_t Position(std::int64_t j) const { return kv.key_positions == nullptr ? j : kv.key_positions[j]; }
 
-  /// Stores k and v. q, k and v are rounded to their types.
+  /// Stores q, k and v, which are rounded to their types.
   void Store() {
-    if (spec.q_type == DType::kBF16) {
-      for (float& x : q) x = ToFloat(ToBF16(x));
-    }
+    if (spec.q_type != DType::kF32) q_storage.Store(q, spec.rows, spec.head_dim, spec.head_dim, spec.q_type, 0);
     const auto store = [&](std::vector<float>& values, std::int64_t dim, std::int64_t stride, DType type, RowStorage& storage) {
       if (type == DType::kF32 && spec.page_len == 0) return StoredRows{values.data(), stride};
       storage.Store(values, spec.kv_len, dim, stride, type, spec.page_len);
@@ -209,12 +212,20 @@ struct KernelCase {
     kv.v = store(v, spec.v_dim, v_stride(), spec.v_type, v_storage);
   }
 
+  /// From here on the rows take their queries as f32.
+  void UseFloatQueries() {
+    spec.q_type = options.q_type = DType::kF32;
+    for (std::int64_t i = 0; i < spec.rows; ++i) rows[static_cast<std::size_t>(i)].q = q.data() + i * spec.head_dim;
+  }
+
   std::int64_t k_stride() const { return spec.head_dim + spec.k_padding; }
   std::int64_t v_stride() const { return spec.v_dim + spec.v_padding; }
+  const void* StoredQueries() const { return spec.q_type == DType::kF32 ? q.data() : q_storage.rows().data; }
+  std::int64_t QuerySize() const { return spec.q_type == DType::kF32 ? 4 : 2; }
 
   CaseSpec spec;
   std::vector<float> q, k, v, bias, context, lse;
-  RowStorage k_storage, v_storage;
+  RowStorage q_storage, k_storage, v_storage;
   std::vector<std::int64_t> positions;
   std::vector<std::uint8_t> mask;
   KvHead kv;
@@ -237,13 +248,14 @@ inline ExpectedRow Define(const KernelCase& test, const QueryRow& row) {
   std::vector<double> scores(static_cast<std::size_t>(kv.kv_len), -std::numeric_limits<double>::infinity());
   double largest = -std::numeric_limits<double>::infinity();
   double score_error = 0, largest_q = 0, q_error = 0;
-  for (std::int64_t i = 0; i < kv.head_dim; ++i) largest_q = std::max<double>(largest_q, std::fabs(row.q[i]));
+  const float* const q = test.Query(row);
+  for (std::int64_t i = 0; i < kv.head_dim; ++i) largest_q = std::max<double>(largest_q, std::fabs(q[i]));
   for (std::int64_t j = 0; j < kv.kv_len; ++j) {
     if (!test.Visible(row, j)) continue;
     expected.saw_key = true;
     double dot = 0, magnitude = 0, key_sum = 0;
     for (std::int64_t i = 0; i < kv.head_dim; ++i) {
-      const double product = static_cast<double>(row.q[i]) * test.Key(j)[i];
+      const double product = static_cast<double>(q[i]) * test.Key(j)[i];
       dot += product;
       magnitude += std::fabs(product);
       key_sum += std::fabs(test.Key(j)[i]);
@@ -399,7 +411,8 @@ class PerStoredType : public testing::TestWithParam<StoredCase> {
     ASSERT_EQ(GetParam().target, kernels_->target);
   }
   const KernelTable& kernels() const { return *kernels_; }
-  bool UsesBf16Dots() const { return GetParam().type == DType::kBF16 && GetParam().target == "AVX3_BF16"; }
+  bool HasBf16Dots() const { return GetParam().target == "AVX3_BF16"; }
+  bool UsesBf16Dots() const { return GetParam().type == DType::kBF16 && HasBf16Dots(); }
 
   CaseSpec In(CaseSpec spec) const {
     spec.k_type = spec.v_type = GetParam().type;

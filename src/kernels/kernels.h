@@ -52,7 +52,7 @@ struct RowOptions {
   std::int64_t mask_key_stride;  // in bytes; 0 when one value serves all keys
   std::int64_t bias_key_stride;  // in floats
   bool has_mask, has_bias, has_alibi;
-  bool q_is_bf16 = false;  // every element of q is a bf16 number, as it was stored
+  DType q_type = DType::kF32;  // kF32, kF16 or kBF16
   // core/dropout.h. Forward kernels take the weights that are dropped as 0 and multiply what is left by the factor where they finish a row;
   // decode leaves the factor to who finishes its states.
   std::uint32_t dropout_threshold = 0;  // 0 is off
@@ -63,7 +63,7 @@ struct RowOptions {
 
 /// One query row.
 struct QueryRow {
-  const float* q;          // [head_dim]
+  const void* q;           // [head_dim] of RowOptions::q_type, unit stride, no alignment
   float* context;          // [v_dim], unit stride
   float* lse;              // one value, natural log; null when not wanted
   std::int64_t key_begin;  // visible keys lie in [key_begin, key_end); key_begin ≤ key_end, both in 0…kv_len

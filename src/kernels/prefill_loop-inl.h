@@ -93,11 +93,15 @@ HWY_INLINE void ScoreKeyZero(const CallConstants& call, const QueryBlock& block,
   }
 }
 
-/// The scores of the rows that are wanted, each with its own first key, by products of rows.
+/// The scores of the rows that are wanted, each with its own first key, by products of rows. What has to be converted passes through
+/// the memory of copied keys.
 HWY_NOINLINE inline void ScoreOwnFirstKeys(const CallConstants& call, const bool* wanted, const QueryBlock& block, KeyBlock& keys,
                                            float* scores) {
   const DF d;
   const std::int64_t head_dim = call.kv.head_dim, whole = head_dim / kLanes * kLanes;
+  static_assert(2 * kSubBlock <= kKeyBlock);
+  float* const k_copy = keys.k_copy;
+  float* const q_copy = keys.k_copy + kSubBlock * Padded(head_dim);
   for (int first = 0; first < kQueryRows; first += kSubBlock) {
     const float* q[kSubBlock];
     const float* k[kSubBlock];
@@ -105,8 +109,8 @@ HWY_NOINLINE inline void ScoreOwnFirstKeys(const CallConstants& call, const bool
     for (int i = 0; i < kSubBlock; ++i) {
       const int r = first + i;
       takes[i] = r < kQueryRows && wanted[r];
-      q[i] = takes[i] ? block.rows[r].q : keys.zeros;
-      k[i] = takes[i] ? FloatRow(call.kv.k, block.key_begin[r], head_dim, keys.k_copy + i * Padded(head_dim)) : keys.zeros;
+      q[i] = takes[i] ? FloatQuery(call.options, block.rows[r], head_dim, q_copy + i * Padded(head_dim)) : keys.zeros;
+      k[i] = takes[i] ? FloatRow(call.kv.k, block.key_begin[r], head_dim, k_copy + i * Padded(head_dim)) : keys.zeros;
     }
     alignas(64) float block_sums[kSubBlock / 4 * kBlockSums];
     alignas(64) float sums[kSubBlock];
@@ -206,7 +210,7 @@ HWY_INLINE std::int64_t AttendRows(const CallConstants& call, const QueryRow* ro
     for (std::int64_t r = row; r < std::min(row + rows_at_once, num_rows); r += kQueryRows) {
       QueryBlock& block = scratch.blocks[num_blocks++];
       const int rows_here = static_cast<int>(std::min<std::int64_t>(kQueryRows, num_rows - r));
-      BeginQueryBlock(call, rows + r, rows_here, scratch.keys->zeros, block);
+      BeginQueryBlock(call, rows + r, rows_here, *scratch.keys, block);
       if (call.options.dropout_threshold > 0) BeginDropout(call.options, block);
       ForeseeReferences(call, *scratch.keys, block);
       auto tracker = tracker_of(num_blocks - 1);

@@ -39,21 +39,18 @@ HWY_INLINE Word LoadWord(const Element* row, std::int64_t i) {
   return word;
 }
 
-/// lanes[i · kQueryRows + r] = elements 2i and 2i + 1 of row r, which are bf16 numbers; a last odd one has a 0 behind it.
+/// A query where it is stored, as bf16.
+HWY_INLINE const Element* QueryElements(const RowOptions&, const QueryRow& row, std::int64_t, float*) {
+  return static_cast<const Element*>(row.q);
+}
+
+/// lanes[i · kQueryRows + r] = elements 2i and 2i + 1 of row r; a last odd one has a 0 behind it.
 /// Scores are scaled afterwards: q · factor would be rounded again.
-HWY_INLINE void PackQueries(const float* const* rows, std::int64_t head_dim, float, Word* lanes) {
-  const DU d;
-  float* const floats = reinterpret_cast<float*>(lanes);
-  RowsToLanes(rows, head_dim, 1.0f, floats);
-  for (std::int64_t i = 0; i < head_dim; i += kPerWord) {
-    for (int r = 0; r < kQueryRows; r += kLanes) {
-      const VU low = hn::BitCast(d, hn::Load(DF(), floats + i * kQueryRows + r));
-      VU high = hn::Zero(d);
-      if (i + 1 < head_dim) high = hn::BitCast(d, hn::Load(DF(), floats + (i + 1) * kQueryRows + r));
-      hn::Store(hn::Or(hn::ShiftRight<16>(low), hn::And(high, hn::Set(d, 0xFFFF0000u))), d,
-                lanes + i / kPerWord * kQueryRows + r);
-    }
-  }
+HWY_INLINE void PackQueries(const Element* const* rows, std::int64_t head_dim, float, Word* lanes) {
+  const std::int64_t whole = head_dim / kPerWord;
+  WordsToLanes(rows, whole, lanes);
+  if (whole * kPerWord == head_dim) return;
+  for (int r = 0; r < kQueryRows; ++r) lanes[whole * kQueryRows + r] = rows[r][head_dim - 1];
 }
 
 /// What products came to, from `start` on.
@@ -147,8 +144,13 @@ inline constexpr int kPerWord = 1;
 HWY_INLINE VF MulAddWords(VW a, VW b, VF sum) { return hn::MulAdd(a, b, sum); }
 HWY_INLINE Word LoadWord(const Element* row, std::int64_t i) { return row[i]; }
 
+/// A query as f32: where it is stored, or converted into `copy` [Padded(head_dim)].
+HWY_INLINE const Element* QueryElements(const RowOptions& options, const QueryRow& row, std::int64_t head_dim, float* copy) {
+  return FloatQuery(options, row, head_dim, copy);
+}
+
 /// lanes[i · kQueryRows + r] = factor · rows[r][i]
-HWY_INLINE void PackQueries(const float* const* rows, std::int64_t head_dim, float factor, Word* lanes) {
+HWY_INLINE void PackQueries(const Element* const* rows, std::int64_t head_dim, float factor, Word* lanes) {
   RowsToLanes(rows, head_dim, factor, lanes);
 }
 

@@ -174,8 +174,19 @@ HWY_INLINE void SetDistances(const QueryBlock& block, KeyBlock& keys) {
   }
 }
 
+/// Packs the queries of a block. Rows that have to be converted pass through the memory of copied keys.
+HWY_INLINE void PackBlockQueries(const CallConstants& call, const QueryRow* rows, int num_rows, KeyBlock& keys, Word* lanes) {
+  static_assert(kQueryRows <= kKeyBlock);
+  const std::int64_t head_dim = call.kv.head_dim;
+  const Element* q[kQueryRows];
+  for (int r = 0; r < num_rows; ++r) q[r] = QueryElements(call.options, rows[r], head_dim, keys.k_copy + r * Padded(head_dim));
+  for (int r = num_rows; r < kQueryRows; ++r) q[r] = reinterpret_cast<const Element*>(keys.zeros);
+  PackQueries(q, head_dim, call.q_factor, lanes);
+  keys.first_key = -1;  // its copies are gone
+}
+
 /// Takes up to kQueryRows rows. Masks and biases that hold one value for all keys are settled here.
-HWY_INLINE void BeginQueryBlock(const CallConstants& call, const QueryRow* rows, int num_rows, const float* zeros,
+HWY_INLINE void BeginQueryBlock(const CallConstants& call, const QueryRow* rows, int num_rows, KeyBlock& keys,
                                 QueryBlock& block) {
   const RowOptions& options = call.options;
   const std::int64_t kv_len = call.kv.kv_len;
@@ -190,13 +201,11 @@ HWY_INLINE void BeginQueryBlock(const CallConstants& call, const QueryRow* rows,
   block.all_referenced = false;
   block.has_faint = false;
   std::int64_t min_begin = kv_len, min_end = kv_len, max_begin = 0, max_end = 0;
-  const float* q[kQueryRows];
   for (int r = 0; r < num_rows; ++r) {
     const QueryRow& row = rows[r];
     const bool masked_out = (one_mask && *row.mask == 0) || (one_bias && *row.bias == -kInf);
     const std::int64_t begin = row.key_begin;
     const std::int64_t end = masked_out ? begin : row.key_end;
-    q[r] = row.q;
     block.neg_slope[r] = options.has_alibi ? static_cast<float>(-kLog2E * row.alibi_slope) : 0.0f;
     block.key_begin[r] = begin;
     block.key_end[r] = end;
@@ -210,7 +219,6 @@ HWY_INLINE void BeginQueryBlock(const CallConstants& call, const QueryRow* rows,
     }
   }
   for (int r = num_rows; r < kQueryRows; ++r) {
-    q[r] = zeros;
     block.neg_slope[r] = 0.0f;
     block.key_begin[r] = block.key_end[r] = 0;
   }
@@ -222,7 +230,7 @@ HWY_INLINE void BeginQueryBlock(const CallConstants& call, const QueryRow* rows,
     block.neg_ref[r] = block.row_sum[r] = 0.0f;
     block.threshold[r] = r < num_rows ? -kInf : kInf;
   }
-  PackQueries(q, call.kv.head_dim, call.q_factor, block.q);
+  PackBlockQueries(call, rows, num_rows, keys, block.q);
 }
 
 /// Writes context and lse; returns how many rows saw no key.

@@ -19,10 +19,11 @@ struct RowScorer {
   const QueryRow& row;
   std::int64_t key_begin, key_end;  // where it may see any
   float* q;                         // [Padded(head_dim)], scaled
-  float* converted;                 // [4, Padded(head_dim)], for keys that are not stored as f32
+  float* converted;                 // [4, Padded(head_dim)], for queries and keys that are not stored as f32
 
   HWY_INLINE void PackQuery() {
-    for (std::int64_t i = 0; i < call.kv.head_dim; ++i) q[i] = call.q_factor * row.q[i];
+    const float* const from = FloatQuery(call.options, row, call.kv.head_dim, converted);
+    for (std::int64_t i = 0; i < call.kv.head_dim; ++i) q[i] = call.q_factor * from[i];
   }
 
   HWY_INLINE bool Sees(std::int64_t key) const {

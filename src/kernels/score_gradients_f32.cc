@@ -47,7 +47,7 @@ void StreamScoreGradients(const KvHead& kv, const RowOptions& options, const Que
   KeyBlock& keys = *scratch.keys;
   for (std::int64_t row = 0; row < num_rows; row += kQueryRows) {
     const int rows_here = static_cast<int>(std::min<std::int64_t>(kQueryRows, num_rows - row));
-    BeginGradientBlock(call, rows + row, gradients + row, rows_here, keys.zeros, block);
+    BeginGradientBlock(call, rows + row, gradients + row, rows_here, scratch, block);
     for (std::int64_t key = block.query.min_begin / kKeyBlock * kKeyBlock; key < block.query.max_end; key += kKeyBlock) {
       const int n = static_cast<int>(std::min<std::int64_t>(kKeyBlock, kv.kv_len - key));
       if (!DeriveKeyBlock<Gradient::kOfMaskedScores>(call, key, n, block, keys, scratch.d_scores)) continue;

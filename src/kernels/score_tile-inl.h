@@ -340,8 +340,8 @@ struct NextRows {
 };
 
 /// A row on its way into the second cache level: the first is full of what is at work.
-HWY_INLINE void PrefetchRow(const float* row, std::int64_t dim) {
-  for (std::int64_t c = 0; c < dim; c += 16) __builtin_prefetch(row + c, 0, 2);
+HWY_INLINE void PrefetchRow(const void* row, std::int64_t bytes) {
+  for (std::int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(static_cast<const std::uint8_t*>(row) + i, 0, 2);
 }
 
 /// Beside the last block of keys: the contexts that are to be written, and the queries of the next rows, a few per tile. All at once they
@@ -349,10 +349,10 @@ HWY_INLINE void PrefetchRow(const float* row, std::int64_t dim) {
 HWY_INLINE void PrefetchRows(const CallConstants& call, const QueryBlock& block, const NextRows& next, int tile, int num_tiles) {
   const int begin = tile * kQueryRows / num_tiles, end = (tile + 1) * kQueryRows / num_tiles;
   for (int r = begin; r < std::min(end, block.num_rows); ++r) {
-    PrefetchRow(block.rows[r].context, call.kv.v_dim);
+    PrefetchRow(block.rows[r].context, call.kv.v_dim * static_cast<std::int64_t>(sizeof(float)));
   }
   for (int r = begin; r < std::min(end, next.num_rows); ++r) {
-    PrefetchRow(next.rows[r].q, call.kv.head_dim);
+    PrefetchRow(next.rows[r].q, call.kv.head_dim * StoredBytes(call.options.q_type));
   }
 }
 

@@ -116,6 +116,11 @@ HWY_INLINE const float* FloatRow(const StoredRows& rows, std::int64_t j, std::in
   return copy;
 }
 
+/// A query as f32: where it is stored, or converted into `copy` [Padded(dim)].
+HWY_INLINE const float* FloatQuery(const RowOptions& options, const QueryRow& row, std::int64_t dim, float* copy) {
+  return FloatRow({row.q, 0, options.q_type}, 0, dim, copy);
+}
+
 /// Rows of one block of keys.
 template <class T>
 struct KeyRows {

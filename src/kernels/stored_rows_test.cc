@@ -1,4 +1,4 @@
-// Keys and values in storage, to the kernels that tell about weights. What they are for prefill is in fused_prefill_f32_test.cc.
+// Queries, keys and values in storage, to the kernels that tell about weights. What they are for prefill is in fused_prefill_f32_test.cc.
 #include <map>
 
 #include "kernels/kernel_case.h"
@@ -104,6 +104,9 @@ TEST_P(StoredRowsTest, TellsTheBitsOfTheirFloats) {
                          .alibi = page_len == 80,
                          .q_size = 3,
                          .k_padding = 2,
+                         .q_type = page_len == 16    ? DType::kF16
+                                   : page_len == 128 ? DType::kBF16
+                                                     : DType::kF32,
                          .k_type = type,
                          .v_type = type == DType::kI8 ? DType::kF16 : type,
                          .page_len = page_len},
@@ -111,6 +114,7 @@ TEST_P(StoredRowsTest, TellsTheBitsOfTheirFloats) {
         const Told stored = Ask(kernels(), test);
         test.kv.k = {test.k.data(), test.k_stride()};
         test.kv.v = {test.v.data(), test.v_stride()};
+        test.UseFloatQueries();
         const Told floats = Ask(kernels(), test);
         EXPECT_EQ(Bits(stored.context), Bits(floats.context));
         EXPECT_EQ(Bits(stored.lse), Bits(floats.lse));

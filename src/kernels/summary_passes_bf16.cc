@@ -26,7 +26,7 @@
 namespace regard::internal {
 namespace {
 
-bool IsBf16(const KvHead& kv, const RowOptions& options) { return options.q_is_bf16 && kv.k.dtype == DType::kBF16; }
+bool IsBf16(const KvHead& kv, const RowOptions& options) { return options.q_type == DType::kBF16 && kv.k.dtype == DType::kBF16; }
 
 std::size_t StreamScratchBytes(std::int64_t head_dim) {
   return std::max(N_AVX3_BF16::StreamScratchBytes(head_dim), Avx3Kernels().stream_scratch_bytes(head_dim));

@@ -147,14 +147,15 @@ class TrackedCall {
   /// times more; the products are bounded by the norms (Cauchy and Schwarz).
   float Margin(const QueryRow& row, float neg_ref) const {
     const DF d;
+    const float* const q = FloatQuery(call_.options, row, call_.kv.head_dim, converted_);
     VF squares = hn::Zero(d);
     std::int64_t i = 0;
     for (; i + kLanes <= call_.kv.head_dim; i += kLanes) {
-      const VF qi = hn::LoadU(d, row.q + i);
+      const VF qi = hn::LoadU(d, q + i);
       squares = hn::MulAdd(qi, qi, squares);
     }
     float square = hn::GetLane(hn::SumOfLanes(d, squares));
-    for (; i < call_.kv.head_dim; ++i) square += row.q[i] * row.q[i];
+    for (; i < call_.kv.head_dim; ++i) square += q[i] * q[i];
     const float products = std::fabs(call_.options.scale) * static_cast<float>(kLog2E) * std::sqrt(square) * key_norm_;
     return 2.0f * static_cast<float>(call_.kv.head_dim + 16) * 0x1p-24f * (products + std::fabs(neg_ref) + 32.0f);
   }

@@ -7,6 +7,7 @@
 #endif
 
 #include <algorithm>
+#include <cstring>
 
 #include "kernels/tile_config-inl.h"
 
@@ -29,11 +30,21 @@ HWY_INLINE void Transpose4x4Blocks(VF& a, VF& b, VF& c, VF& e) {
   e = hn::BitCast(d, hn::InterleaveUpper(dw, ab_high, ce_high));
 }
 
-/// Four floats at rows[0][column], rows[4], …: block g of the result holds row 4g.
+/// Four floats of a row, or four words of two 16-bit numbers each, from a column of them on.
 template <class D>
-HWY_INLINE hn::Vec<D> LoadEveryFourthRow(D d, const float* const* rows, std::int64_t column) {
+HWY_INLINE hn::Vec<D> LoadFour(D d, const float* row, std::int64_t column) {
+  return hn::LoadU(d, row + column);
+}
+template <class D>
+HWY_INLINE hn::Vec<D> LoadFour(D d, const std::uint16_t* row, std::int64_t column) {
+  return hn::BitCast(d, hn::LoadU(hn::Repartition<std::uint16_t, D>(), row + 2 * column));
+}
+
+/// LoadFour of rows[0], rows[4], …: block g of the result holds row 4g.
+template <class D, class T>
+HWY_INLINE hn::Vec<D> LoadEveryFourthRow(D d, const T* const* rows, std::int64_t column) {
   if constexpr (hn::MaxLanes(D()) == 4) {
-    return hn::LoadU(d, rows[0] + column);
+    return LoadFour(d, rows[0], column);
   } else {
     const hn::Half<D> half;
     return hn::Combine(d, LoadEveryFourthRow(half, rows + hn::MaxLanes(half), column), LoadEveryFourthRow(half, rows, column));
@@ -44,10 +55,11 @@ HWY_INLINE hn::Vec<D> LoadEveryFourthRow(D d, const float* const* rows, std::int
 
 #if REGARD_HAVE_BLOCKS
 
-/// kLanes rows of RowsToLanes; returns how many columns are done.
-HWY_INLINE std::int64_t GroupToLanes(const float* const* rows, std::int64_t columns, float factor, float* HWY_RESTRICT lanes) {
+/// kLanes rows of RowsToLanes or WordsToLanes, each vector as `finish` gives it back; returns how many columns are done.
+template <class T, class Finish>
+HWY_INLINE std::int64_t GroupToLanes(const T* const* rows, std::int64_t columns, const Finish& finish,
+                                     float* HWY_RESTRICT lanes) {
   const DF d;
-  const VF f = hn::Set(d, factor);
   std::int64_t c = 0;
   for (; c + 4 <= columns; c += 4) {
     VF c0 = LoadEveryFourthRow(d, rows, c);
@@ -56,10 +68,10 @@ HWY_INLINE std::int64_t GroupToLanes(const float* const* rows, std::int64_t colu
     VF c3 = LoadEveryFourthRow(d, rows + 3, c);
     Transpose4x4Blocks(c0, c1, c2, c3);
     float* const to = lanes + c * kQueryRows;
-    hn::Store(hn::Mul(c0, f), d, to);
-    hn::Store(hn::Mul(c1, f), d, to + kQueryRows);
-    hn::Store(hn::Mul(c2, f), d, to + 2 * kQueryRows);
-    hn::Store(hn::Mul(c3, f), d, to + 3 * kQueryRows);
+    hn::Store(finish(c0), d, to);
+    hn::Store(finish(c1), d, to + kQueryRows);
+    hn::Store(finish(c2), d, to + 2 * kQueryRows);
+    hn::Store(finish(c3), d, to + 3 * kQueryRows);
   }
   return c;
 }
@@ -101,7 +113,7 @@ HWY_INLINE std::int64_t LanesToGroup(const float* HWY_RESTRICT lanes, std::int64
 
 #endif  // REGARD_HAVE_BLOCKS
 
-// Both take the rows in groups of kLanes: more at once, often a power of two apart, compete for the same few places of the first cache
+// All take the rows in groups of kLanes: more at once, often a power of two apart, compete for the same few places of the first cache
 // level.
 
 /// lanes[c · kQueryRows + r] = factor · rows[r][c] for the kQueryRows rows and c < columns.
@@ -109,10 +121,26 @@ HWY_INLINE void RowsToLanes(const float* const* rows, std::int64_t columns, floa
   for (int r0 = 0; r0 < kQueryRows; r0 += kLanes) {
     std::int64_t c = 0;
 #if REGARD_HAVE_BLOCKS
-    c = GroupToLanes(rows + r0, columns, factor, lanes + r0);
+    const VF f = hn::Set(DF(), factor);
+    c = GroupToLanes(
+        rows + r0, columns, [f](VF v) HWY_ATTR { return hn::Mul(v, f); }, lanes + r0);
 #endif
     for (; c < columns; ++c) {
       for (int r = r0; r < r0 + kLanes; ++r) lanes[c * kQueryRows + r] = factor * rows[r][c];
+    }
+  }
+}
+
+/// lanes[c · kQueryRows + r] = the word of the numbers 2c and 2c + 1 of rows[r], the first one below, as they are.
+HWY_INLINE void WordsToLanes(const std::uint16_t* const* rows, std::int64_t columns, std::uint32_t* HWY_RESTRICT lanes) {
+  for (int r0 = 0; r0 < kQueryRows; r0 += kLanes) {
+    std::int64_t c = 0;
+#if REGARD_HAVE_BLOCKS
+    c = GroupToLanes(
+        rows + r0, columns, [](VF v) HWY_ATTR { return v; }, reinterpret_cast<float*>(lanes) + r0);
+#endif
+    for (; c < columns; ++c) {
+      for (int r = r0; r < r0 + kLanes; ++r) std::memcpy(lanes + c * kQueryRows + r, rows[r] + 2 * c, sizeof(std::uint32_t));
     }
   }
 }

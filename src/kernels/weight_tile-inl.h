@@ -58,7 +58,7 @@ HWY_INLINE WeightScratch PlaceWeightScratch(void* memory, std::int64_t head_dim)
 
 /// Rows whose lse is −inf have no visible score above −inf: exp2 makes 0 of them from any reference.
 HWY_INLINE void BeginWeightBlock(const CallConstants& call, const QueryRow* rows, int num_rows, WeightScratch& scratch) {
-  BeginQueryBlock(call, rows, num_rows, scratch.keys->zeros, *scratch.block);
+  BeginQueryBlock(call, rows, num_rows, *scratch.keys, *scratch.block);
   scratch.any_undefined = false;
   for (int r = 0; r < kQueryRows; ++r) {
     const float lse = r < num_rows ? *rows[r].lse : -kInf;

@@ -18,7 +18,7 @@ const KernelTable& SummaryKernels(const ExecOptions& exec);
 
 class WeightSource {
  public:
-  /// Throws Error. Memory: a row table, lse, and copies of operands that are not f32 with unit stride along dim.
+  /// Throws Error. Memory: a row table, lse, and copies of q and k that are f64 or have no unit stride along dim.
   WeightSource(const TensorView& q, const TensorView& k, const TensorView& lse, const AttentionParams& params,
                const ExecOptions& exec);
   WeightSource(const TensorView& q, const KvCache& cache, std::span<const SequenceId> sequences, const TensorView& lse,
