@@ -411,8 +411,7 @@ class PerStoredType : public testing::TestWithParam<StoredCase> {
     ASSERT_EQ(GetParam().target, kernels_->target);
   }
   const KernelTable& kernels() const { return *kernels_; }
-  bool HasBf16Dots() const { return GetParam().target == "AVX3_BF16"; }
-  bool UsesBf16Dots() const { return GetParam().type == DType::kBF16 && HasBf16Dots(); }
+  bool UsesBf16Dots() const { return GetParam().type == DType::kBF16 && GetParam().target == "AVX3_BF16"; }
 
   CaseSpec In(CaseSpec spec) const {
     spec.k_type = spec.v_type = GetParam().type;

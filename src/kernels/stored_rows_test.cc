@@ -104,9 +104,9 @@ TEST_P(StoredRowsTest, TellsTheBitsOfTheirFloats) {
                          .alibi = page_len == 80,
                          .q_size = 3,
                          .k_padding = 2,
-                         .q_type = page_len == 16    ? DType::kF16
-                                   : page_len == 128 ? DType::kBF16
-                                                     : DType::kF32,
+                         .q_type = page_len == 16                            ? DType::kF16
+                                   : page_len == 128 && type != DType::kBF16 ? DType::kBF16
+                                                                             : DType::kF32,
                          .k_type = type,
                          .v_type = type == DType::kI8 ? DType::kF16 : type,
                          .page_len = page_len},
