@@ -181,7 +181,9 @@ class BoundsMaker {
       const double weight = r_.weights.at(row, j);
       // A weight is at most 1, and so is its error.
       const double weight_error = weight > 0 ? std::min(1.0, weight * weight_error_[static_cast<std::size_t>(j)]) : 0;
-      bound += multipliers_.at(row, j) * (weight_error + weight * (roundings * a_.unit + weight_rounding_) + lost_weight) * v;
+      // What is rounded is the weight that came out, not the true one.
+      const double rounded = weight + weight_error;
+      bound += multipliers_.at(row, j) * (weight_error + rounded * (roundings * a_.unit + weight_rounding_) + lost_weight) * v;
     }
     bounds_.context.at(row, d) = bound;
   }
