@@ -3,6 +3,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <ostream>
 #include <string_view>
 
 #include "io/problem_test_support.h"
@@ -18,6 +19,9 @@ struct Case {
   ProblemOptions options;
   const char* message;
 };
+
+// GoogleTest would print its bytes, those between its members among them.
+void PrintTo(const Case& test, std::ostream* out) { *out << test.name; }
 
 class ProblemErrorsTest : public testing::TestWithParam<Case> {};
 

@@ -131,7 +131,7 @@ class Comparison {
     const std::int64_t count = std::min<std::int64_t>(o_.top_k, num_visible);
     const std::int64_t* const keys = s_.topk_index.As<std::int64_t>() + row_ * o_.top_k;
     std::vector<bool> listed(static_cast<std::size_t>(p_.kv_len));
-    double listed_weight = 0, tail = 0, tail_bound = 8 * kUnit;
+    double tail = 0, tail_bound = 8 * kUnit;
     for (std::int64_t n = 0; n < o_.top_k; ++n) {
       if (n >= count) {
         ASSERT_EQ(keys[n], -1);
@@ -141,7 +141,6 @@ class Comparison {
       ASSERT_TRUE(keys[n] >= 0 && keys[n] < p_.kv_len && Visible(row_, keys[n])) << "key " << keys[n] << ", row " << row_;
       ASSERT_FALSE(listed[static_cast<std::size_t>(keys[n])]) << "listed twice";
       listed[static_cast<std::size_t>(keys[n])] = true;
-      listed_weight += Weight(row_, keys[n]);
       Near("topk_weight", Value(s_.topk_weight, row_ * o_.top_k + n), Weight(row_, keys[n]),
            WeightBound(row_, keys[n]) + 2 * kUnit);
       if (n > 0) ExpectBefore(keys[n - 1], keys[n]);
