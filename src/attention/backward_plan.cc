@@ -103,9 +103,9 @@ Status BackwardPlan::Run(const BackwardInputs& inputs, const BackwardOutputs& ou
 namespace {
 
 // d_k and d_v are there already, in the shapes and types of what they are the gradients of.
-AttentionGrads RunBackward(const PlanShape& shape, const BackwardInputs& inputs, Tensor d_k, Tensor d_v,
-                           const AttentionParams& params, const ExecOptions& exec, const ExtraGrads& extra) {
-  const BackwardPlan plan(shape, params, exec);
+AttentionGrads RunBackward(const BackwardPlan& plan, const BackwardInputs& inputs, Tensor d_k, Tensor d_v,
+                           const ExtraGrads& extra) {
+  const AttentionParams& params = plan.params();
   const auto like = [](const TensorView& view) { return Tensor::Uninitialized(view.dtype(), view.shape()); };
   AttentionGrads grads{.d_q = like(inputs.forward.q), .d_k = std::move(d_k), .d_v = std::move(d_v)};
   BackwardOutputs outputs{.d_q = grads.d_q.mutable_view(), .d_k = grads.d_k.mutable_view(), .d_v = grads.d_v.mutable_view()};
@@ -131,21 +131,22 @@ AttentionGrads RunBackward(const PlanShape& shape, const BackwardInputs& inputs,
 AttentionGrads AttentionBackward(const TensorView& q, const TensorView& k, const TensorView& v, const TensorView& context,
                                  const TensorView& lse, const TensorView& d_context, const AttentionParams& params,
                                  const ExecOptions& exec, const ExtraGrads& extra) {
-  const PlanShape shape = PlanShape::Of(q, k, v);
-  return RunBackward(shape, {{q, k, v}, context, lse, d_context}, Tensor::Uninitialized(k.dtype(), k.shape()),
-                     Tensor::Uninitialized(v.dtype(), v.shape()), params, exec, extra);
+  const BackwardPlan plan(PlanShape::Of(q, k, v), params, exec);
+  return RunBackward(plan, {{q, k, v}, context, lse, d_context}, Tensor::Uninitialized(k.dtype(), k.shape()),
+                     Tensor::Uninitialized(v.dtype(), v.shape()), extra);
 }
 
 AttentionGrads AttentionBackward(const TensorView& q, const KvCache& cache, std::span<const SequenceId> sequences,
                                  const TensorView& context, const TensorView& lse, const TensorView& d_context,
                                  const AttentionParams& params, const ExecOptions& exec, const ExtraGrads& extra) {
   const PlanShape shape = PlanShape::Of(q, cache, sequences);
+  const BackwardPlan plan(shape, params, exec);
   const auto like_keys = [&](DType stored, std::int64_t dim) {
     const Dims all = {shape.batch, shape.kv_heads, shape.kv_len, dim}, one = {shape.kv_len, dim};
     return Tensor::Uninitialized(stored == DType::kI8 ? DType::kF32 : stored, q.rank() == 4 ? all : one);
   };
-  return RunBackward(shape, {Inputs::Of(q, cache, sequences), context, lse, d_context}, like_keys(shape.k_dtype, shape.head_dim),
-                     like_keys(shape.v_dtype, shape.v_dim), params, exec, extra);
+  return RunBackward(plan, {Inputs::Of(q, cache, sequences), context, lse, d_context}, like_keys(shape.k_dtype, shape.head_dim),
+                     like_keys(shape.v_dtype, shape.v_dim), extra);
 }
 
 }  // namespace regard

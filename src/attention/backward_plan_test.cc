@@ -7,12 +7,14 @@
 #include "regard/backward.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/numbers.h"
+#include "tests/support/same_bits.h"
 
 namespace regard {
 namespace {
 
 using test::ExpectError;
 using test::Numbers;
+using test::SameBits;
 
 // Two sequences, four heads on two kv heads; what a backward run of them reads and writes.
 class BackwardPlanTest : public testing::Test {
@@ -34,12 +36,6 @@ class BackwardPlanTest : public testing::Test {
     const std::string message = status.message();
     EXPECT_NE(message.find(part), std::string::npos) << message;
     EXPECT_NE(message.find(';'), std::string::npos) << "no next step in: " << message;
-  }
-  static bool SameBits(const Tensor& a, const Tensor& b) {
-    for (std::int64_t n = 0; n < a.num_elements(); ++n) {
-      if (a.As<float>()[n] != b.As<float>()[n]) return false;
-    }
-    return a.num_elements() == b.num_elements();
   }
 
   AttentionParams params_{.causal = true, .q_offset = 3};
@@ -85,6 +81,15 @@ TEST_F(BackwardPlanTest, EachGradientMayBeWantedAlone) {
     EXPECT_TRUE(SameBits(d_q, d_q_) && SameBits(d_k, d_k_) && SameBits(d_v, d_v_)) << Name(path);
     outputs_ = {.d_q = d_q_.mutable_view(), .d_k = d_k_.mutable_view(), .d_v = d_v_.mutable_view()};
   }
+}
+
+// d_k alone would take 32 TB: what is wrong with the params is said before anything is made.
+TEST_F(BackwardPlanTest, ParamsAreCheckedBeforeGradientsAreMade) {
+  const float one = 1;
+  const TensorView keys = View(&one, {1, 1, std::int64_t{1} << 40, 8}, {0, 0, 0, 1});
+  const TensorView query = View(&one, {1, 1, 1, 8}, {0, 0, 0, 0});
+  ExpectError([&] { AttentionBackward(query, keys, keys, query, query.Select(3, 0), query, {.soft_cap = -1}); },
+              ErrorCode::kInvalidArgument, "soft_cap: -1");
 }
 
 TEST_F(BackwardPlanTest, ALargerPlanGivesTheSameBits) {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <string>
 #include <vector>
@@ -15,17 +14,13 @@
 #include "tests/support/expect_error.h"
 #include "tests/support/numbers.h"
 #include "tests/support/paths.h"
+#include "tests/support/same_bits.h"
 
 namespace regard::test {
 namespace {
 
 constexpr float kP = 0.4f;
 constexpr std::uint64_t kSeed = 0x9876543210abcdef;
-
-bool SameBits(const Tensor& a, const Tensor& b) {
-  return a.shape() == b.shape() && a.dtype() == b.dtype() &&
-         std::memcmp(a.view().data(), b.view().data(), static_cast<std::size_t>(a.num_elements()) * ItemSize(a.dtype())) == 0;
-}
 
 class Dropout : public testing::TestWithParam<PathCase> {
  protected:

@@ -1,20 +1,13 @@
 // The bits of summaries depend neither on threads, nor on what else is asked for, nor on which heads are.
 #include <gtest/gtest.h>
 
-#include <cstring>
-
 #include "regard/summary.h"
 #include "tests/summary/comparison.h"
+#include "tests/support/same_bits.h"
 #include "tests/support/summary_members.h"
 
 namespace regard::test {
 namespace {
-
-bool SameBits(const Tensor& a, const Tensor& b) {
-  if (!(a.shape() == b.shape()) || a.dtype() != b.dtype()) return false;
-  return a.num_elements() == 0 ||
-         std::memcmp(a.view().data(), b.view().data(), static_cast<std::size_t>(a.num_elements()) * ItemSize(a.dtype())) == 0;
-}
 
 // Of what both summaries have.
 void ExpectSameBits(const Summary& a, const Summary& b) {

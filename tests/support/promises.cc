@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -11,6 +10,7 @@
 #include "regard/summary.h"
 #include "tests/support/gradient_tolerance.h"
 #include "tests/support/gradients.h"
+#include "tests/support/same_bits.h"
 #ifdef REGARD_TEST_DIAGNOSIS
 #include "regard/diagnose.h"
 #endif
@@ -43,12 +43,6 @@ void CheckGradients(const TestProblem& p, Random& random, ErrorLedger& ledger) {
                          0x1p-24);
     }
   }
-}
-
-bool SameBits(const Tensor& a, const Tensor& b) {
-  const std::size_t bytes = static_cast<std::size_t>(a.num_elements()) * ItemSize(a.dtype());
-  return a.shape() == b.shape() && a.dtype() == b.dtype() &&
-         (bytes == 0 || std::memcmp(a.view().data(), b.view().data(), bytes) == 0);
 }
 
 SummaryOptions AllSummaries(const TestProblem& p, Random& random) {
