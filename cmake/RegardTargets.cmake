@@ -49,8 +49,9 @@ function(regard_few_pointer_checks target)
   endif()
 endfunction()
 
-# regard_parses_and_prints(TARGET): code that is not waited for. It compiles in two thirds of the time at -O1, a part of the quick start.
-function(regard_parses_and_prints target)
+# regard_optimize_lightly(TARGET): -O1 in a Release build, for code that nobody waits for: tests, parsing, printing. It compiles in two thirds
+# of the time, a part of the quick start.
+function(regard_optimize_lightly target)
   target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
 endfunction()
 
@@ -62,7 +63,7 @@ function(regard_test name label)
   endif()
   add_executable(${name} ${ARGN})
   if(NOT CMAKE_CURRENT_SOURCE_DIR STREQUAL "${PROJECT_SOURCE_DIR}/src/kernels")  # those hold vector code, and try it as it is delivered
-    regard_parses_and_prints(${name})
+    regard_optimize_lightly(${name})
   endif()
   regard_few_pointer_checks(${name})
   target_link_libraries(${name} PRIVATE regard_everything regard_options GTest::gtest_main)
