@@ -152,9 +152,10 @@ Mapped MapAll(const Options& options, int width) {
     for (const std::string& note : problem.notes) AddNote(note, &all.notes);
     for (std::string& note : report::RowNotes(map)) AddNote(std::move(note), &all.notes);
     if (!map.has_positions) {
-      AddNote(fmt::format("q_offset is not stated and q_len {} ≠ kv_len {}: no distances and no kinds; --q-offset states it",
-                          problem.shape.q_len, problem.shape.kv_len),
-              &all.notes);
+      const PlanShape& s = problem.shape;
+      const std::string other = s.q_len != s.kv_len ? fmt::format("q_len {} ≠ kv_len {}", s.q_len, s.kv_len)
+                                                    : "keys are in other segments than queries";
+      AddNote(fmt::format("q_offset is not stated and {}: no distances and no kinds; --q-offset states it", other), &all.notes);
     }
     if (!keeps_inputs) ReleaseInputs(&map.problem);
     all.maps.push_back(std::move(map));

@@ -65,9 +65,9 @@ struct AttentionParams {
   std::optional<float> scale = {};
   /// Key j is visible only when j ≤ p.
   bool causal = false;
-  /// Must be stated when causal, a window or ALiBi is used and q_len ≠ kv_len, since the field disagrees: 0 is "top-left"
-  /// (PyTorch, ONNX), kv_len − q_len is "bottom-right" (FlashAttention ≥ 2.1, FlashInfer, MLX). With kv_lens and no q_offset it
-  /// is kv_lens[b] − q_len.
+  /// Must be stated when causal, a window or ALiBi is used and q_len ≠ kv_len, of the call or of a segment, since the field disagrees: 0 is
+  /// "top-left" (PyTorch, ONNX), kv_len − q_len is "bottom-right" (FlashAttention ≥ 2.1, FlashInfer, MLX). With kv_lens and no q_offset it
+  /// is kv_lens[b] − q_len. With segments it counts the keys of the segment that precede its first query, in all of them alike.
   QOffset q_offset = {};
   /// p − j ≤ window_left: that many earlier keys besides the query's own. Not set means unlimited.
   std::optional<std::int64_t> window_left = {};

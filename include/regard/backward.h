@@ -17,13 +17,14 @@
 //     d_alibi_slopes_h = −Σ_{b,i,j} d_masked · |p − j|
 //     d_sinks_h  = −Σ_{b,i} exp(sink_h − lse_i) · delta_i
 //
-// With dropout, whose multipliers r (0 or 1/(1 − p), regard::DropoutMask) are those of the forward run when the params and the seed are,
+// With dropout, whose multipliers (0 or 1/(1 − p), regard::DropoutMask) are those of the forward run when the params and the seed are,
 //
-//     context    = Σ_j r · weights · v_j, so that delta_i = Σ_j weights · r · (d_context_i · v_j) still
-//     d_masked   = weights · (r · (d_context_i · v_j) − delta_i)
-//     d_v_j      = Σ_i r · weights · d_context_i
+//     context    = Σ_j multiplier · weights · v_j, so that delta_i = Σ_j weights · multiplier · (d_context_i · v_j) still
+//     d_masked   = weights · (multiplier · (d_context_i · v_j) − delta_i)
+//     d_v_j      = Σ_i multiplier · weights · d_context_i
 //
-// and everything else is as above: the softmax is derived as it is without dropout, from a gradient by its weights of r · (d_context_i · v_j).
+// and everything else is as above: the softmax is derived as it is without dropout, from a gradient by its weights of multiplier times
+// (d_context_i · v_j).
 //
 // Empty rows have gradient 0 and add nothing to others. What is not visible never influences a gradient, whatever it holds, and neither
 // does the d_context of an empty row. Gradients that a visible NaN or infinity reaches, or a row whose lse is NaN, are unspecified.

@@ -13,11 +13,15 @@
 // the gradient by the inputs and *adds* to the gradients of the parameters, so that one parameter may be used twice and batches may be cut.
 //
 // Activations are contiguous or are copied; [tokens, dim] stands for a batch of one. Everything is f32, or everything f64: a layer has the
-// element type it was made with, and f64 is for checks, with attention from the reference path. Matrix products go through CBLAS, attention
-// through the fused path, both ways; row by row work uses OpenMP's threads. The same inputs, number of threads and BLAS give the same bits.
+// element type it was made with, and f64 is for checks, with attention from the reference path. Its scale is f32 even then: unless that is a
+// power of two, agreement with other programs in f64 ends at some 1e-8. Matrix products go through CBLAS, attention through the fused path,
+// both ways; row by row work uses OpenMP's threads. The same inputs, number of threads and BLAS give the same bits.
+//
+// Params are read by Forward, and the cache carries them to Backward, whatever becomes of the layer's meanwhile; the tensors that they borrow
+// must live until then.
 //
 // Dropout of attention weights is a matter of training: a layer's params.dropout acts in those forward runs alone that are given a seed, and
-// the cache hands that to the backward run. Forward(x) is evaluation. Each step and each layer takes a seed of its own, such as
+// in their backward runs. Forward(x) is evaluation. Each step and each layer takes a seed of its own, such as
 // step · layers + layer: the same seed drops the same weights.
 //
 //     attention.params.dropout = 0.1f;
@@ -105,7 +109,7 @@ struct REGARD_API SelfAttention {
 
   struct Cache {
     Tensor q, k, v, context, lse;
-    std::optional<std::uint64_t> dropout_seed;
+    AttentionParams params = {};  // of the run, dropout_seed included
   };
 
   SelfAttention() = default;
@@ -160,8 +164,9 @@ struct REGARD_API MultiheadAttention {
   /// What the forward run leaves for the backward run, [batch, tokens, heads · head_dim]; q and k as attention reads them, turned.
   struct Cache {
     Tensor q, k, v, context;
-    Tensor lse;  // [batch, heads, q_len]
-    std::optional<std::uint64_t> dropout_seed;
+    Tensor lse;                         // [batch, heads, q_len]
+    AttentionParams params = {};        // of the run, dropout_seed included
+    std::optional<Rotary> rotary = {};  // likewise
   };
   struct InputGrads {
     Tensor d_query, d_key, d_value;
@@ -191,7 +196,7 @@ struct REGARD_API MultiheadAttention {
 
 // ---------------------------------------------------------------------------------------------- the rest of a transformer
 
-/// y = (x − mean) / √(variance + epsilon) · weight + bias, over the last axis; the variance is the biased one.
+/// y = (x − mean) / √(variance + epsilon) · weight + bias, over the last axis; the variance is the biased one. epsilon is finite, 0 or more.
 struct REGARD_API LayerNorm {
   Parameter weight = {}, bias = {};  // [dim]: ones, zeros
   double epsilon = 1e-5;
@@ -209,7 +214,7 @@ struct REGARD_API LayerNorm {
 };
 
 /// y = x / √(mean of x² + epsilon) · weight, over the last axis: what LLaMA's blocks have in place of a LayerNorm.
-/// torch.nn.RMSNorm(dim, eps=1e-5); without eps that takes the element type's own, 1.2e-7 for f32.
+/// torch.nn.RMSNorm(dim, eps=1e-5); without eps that takes the element type's own, 1.2e-7 for f32. epsilon is finite, 0 or more.
 struct REGARD_API RmsNorm {
   Parameter weight = {};  // [dim]: ones
   double epsilon = 1e-5;

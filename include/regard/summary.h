@@ -65,9 +65,10 @@ struct SummaryOptions {
 };
 
 /// A head is the first of these whose share, the mean over non-empty queries of the weight that shows it, reaches one half; kUniform must
-/// reach 0.9. The score is that share; of a mixed head it is the largest of the shares of weight, NaN when every query is empty or one
-/// has NaN weights. Where the rules of position let no query see a key further than 8 away, as in a text of nine tokens, all weight is
-/// local: neither kLocal nor kDiagonalBand says anything there, and neither is told.
+/// reach 0.9. In a short text even weights are local, too: kUniform goes before every other whose share is clearly, by 0.001, less. The
+/// score is that share; of a mixed head it is the largest of the shares of weight, NaN when every query is empty or one has NaN weights.
+/// Where the rules of position let no query see a key further than 8 away, as in a text of nine tokens, all weight is local: neither kLocal
+/// nor kDiagonalBand says anything there, and neither is told.
 enum class HeadKind : std::uint8_t {
   kPreviousToken,  // weight on p − 1
   kSelf,           // weight on p
@@ -100,7 +101,7 @@ struct Summary {
 /// Attention, 48 bytes a query, and a thread's 0.5 MB + 512 · head_dim bytes, 1 MB for lists of top keys (8 bytes a key beyond 131,072), 512
 /// bytes a column of the pooled map (twice with its maxima); when keys are asked about, 16 + 12 · key_top_k bytes a key, for head_kind 8 a
 /// distance, for pooled 12 a bin, each once more than there are threads. Distances (distance, window_share, head_kind) need q_offset when
-/// q_len ≠ kv_len. Throws Error.
+/// q_len ≠ kv_len, of the call or of a segment. Throws Error.
 REGARD_API Summary Summarize(const TensorView& q, const TensorView& k, const TensorView& v, const AttentionParams& params,
                              const SummaryOptions& options, const ExecOptions& exec = {});
 /// The same over sequences of a cache (kv_cache.h). Keys are counted among those that each sequence kept, and what has an axis kv_len is as

@@ -297,7 +297,7 @@ class FusedRun {
   void FinishRow(const AttentionState& state, bool saw_key, const Sequence& s, std::int64_t h, std::int64_t i) {
     if (!saw_key) empty_rows_.fetch_add(1, std::memory_order_relaxed);
     Finished finished = Finish(state, inputs_.Sink(h));
-    finished.factor *= p_.dropout.factor;
+    finished.factor *= p_.dropout.multiplier;
     const std::int64_t query = s.first_query + i;
     if (results_.context.data != nullptr) {
       for (std::int64_t d = 0; d < p_.v_dim; ++d) state.acc[d] *= finished.factor;

@@ -105,7 +105,7 @@ KernelInputs::KernelInputs(const Problem& problem, const KernelInputsLayout& lay
               p_.alibi_slopes.data != nullptr,
               q_.dtype,
               p_.dropout.threshold,
-              p_.dropout.factor,
+              p_.dropout.multiplier,
               p_.dropout.seed,
               p_.dropout.origin.key / kDropoutKeys};
 }

@@ -7,6 +7,7 @@
 #include "core/kv_cache.h"
 #include "core/overlap.h"
 #include "core/scratch.h"
+#include "core/sequences.h"
 #include "core/shape_text.h"
 
 namespace regard::internal {
@@ -257,16 +258,6 @@ Status BindLengths(const AttentionParams& params, const Inputs& in, Problem* p) 
                              p->QOffset(b));
     }
   }
-  const char* positional = p->causal                           ? "causal"
-                           : p->window_left || p->window_right ? "a window"
-                           : params.alibi_slopes               ? "alibi_slopes"
-                                                               : nullptr;
-  if (positional != nullptr && !offset.is_stated() && !kv_lens && !p->is_cached() && p->q_len != p->kv_len) {
-    return Status::Failure(kInvalidArgument,
-                           "q_offset: not stated, and %s needs it since q_len=%" PRId64 " ≠ kv_len=%" PRId64
-                           "; give 0 (top-left: PyTorch, ONNX) or %" PRId64 " (bottom-right: FlashAttention, FlashInfer, MLX)",
-                           positional, p->q_len, p->kv_len, p->kv_len - p->q_len);
-  }
   return {};
 }
 
@@ -323,6 +314,15 @@ Status BindSegments(const AttentionParams& params, const Inputs& in, Problem* p)
   if (!(s = BindIndex("kv_segments", kv, p->batch, p->kv_len, &p->kv_segments)).ok()) return s;
   if (!(s = CheckRuns("q_segments", p->q_segments, p->batch, p->q_len)).ok()) return s;
   return CheckRuns("kv_segments", p->kv_segments, p->batch, p->kv_len);
+}
+
+Status BindPositions(const AttentionParams& params, const Inputs& in, const Problem& p) {
+  const char* reader = p.causal                          ? "causal"
+                       : p.window_left || p.window_right ? "a window"
+                       : params.alibi_slopes             ? "alibi_slopes"
+                                                         : nullptr;
+  if (reader == nullptr) return {};
+  return CheckPositions(reader, in.q_offset.is_stated() ? in.q_offset : params.q_offset, p);
 }
 
 // ----------------------------------------------------------------------------------------------------- slopes and sinks
@@ -438,8 +438,8 @@ Status CheckPlan(const PlanShape& shape, const AttentionParams& params, const Ex
   }
   if (shape.heads % shape.kv_heads != 0) {
     return Status::Failure(kShapeMismatch,
-                           "k: kv_heads=%" PRId64 " does not divide heads=%" PRId64 "; give a divisor, such as 1 or %" PRId64,
-                           shape.kv_heads, shape.heads, shape.heads);
+                           "k: kv_heads=%" PRId64 " does not divide heads=%" PRId64 "; give a divisor of heads, such as 1",
+                           shape.kv_heads, shape.heads);
   }
   if (Status s = CheckElements(shape); !s.ok()) return s;
   const float scale = ResolveScale(shape, params);
@@ -471,6 +471,23 @@ Status CheckPlan(const PlanShape& shape, const AttentionParams& params, const Ex
   return CheckFloatTensor("sinks", params.sinks, "convert it to f32");
 }
 
+Status CheckPositions(const char* reader, const QOffset& q_offset, const Problem& p) noexcept {
+  if (q_offset.is_stated() || p.q_offset_from_kv_lens || p.is_cached()) return {};
+  if (p.q_len != p.kv_len) {
+    return Status::Failure(kInvalidArgument,
+                           "q_offset: not stated, and %s needs it since q_len=%" PRId64 " ≠ kv_len=%" PRId64
+                           "; give 0 (top-left: PyTorch, ONNX) or %" PRId64 " (bottom-right: FlashAttention, FlashInfer, MLX)",
+                           reader, p.q_len, p.kv_len, p.kv_len - p.q_len);
+  }
+  Sequence s;
+  if (p.q_segments.data == nullptr || !FindUnequal(p, &s)) return {};
+  return Status::Failure(kInvalidArgument,
+                         "q_offset: not stated, and %s needs it since segment %" PRId64 " of sequence %" PRId64 " has %" PRId64
+                         " queries and %" PRId64 " keys; give 0 (top-left), or how many keys precede a segment's first query",
+                         reader, LoadInt(p.q_segments, p.q_segments.Offset(s.batch, 0, 0, s.first_query)), s.batch, s.q_len,
+                         s.kv_len);
+}
+
 Status Bind(const PlanShape& capacity, const AttentionParams& params, float scale, const Inputs& inputs, const Outputs& outputs,
             Problem* p, Results* results) noexcept {
   *p = Problem{};
@@ -485,6 +502,7 @@ Status Bind(const PlanShape& capacity, const AttentionParams& params, float scal
   if (!(s = BindMaskAndBias(params, inputs, p)).ok()) return s;
   if (!(s = BindLengths(params, inputs, p)).ok()) return s;
   if (!(s = BindSegments(params, inputs, p)).ok()) return s;
+  if (!(s = BindPositions(params, inputs, *p)).ok()) return s;
   if (!(s = BindHeadTensors(params, inputs, p)).ok()) return s;
   if (!(s = BindDropout(params, inputs, p)).ok()) return s;
   if (!(s = BindOutputs(outputs, inputs.q.rank(), *p, results)).ok()) return s;

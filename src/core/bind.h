@@ -17,6 +17,10 @@ REGARD_INTERNAL_API Status CheckPlan(const PlanShape& shape, const AttentionPara
 /// The multiplier in force.
 REGARD_INTERNAL_API float ResolveScale(const PlanShape& shape, const AttentionParams& params) noexcept;
 
+/// For what reads positions, such as "causal": whether they are known. They are when q_offset is stated or follows from kv_lens or a cache, or
+/// when there are as many keys as queries, in the call and in each of its segments.
+Status CheckPositions(const char* reader, const QOffset& q_offset, const Problem& problem) noexcept;
+
 /// `scale` is the one in force. Outputs that were not given leave null views in `results`.
 REGARD_INTERNAL_API Status Bind(const PlanShape& capacity, const AttentionParams& params, float scale, const Inputs& inputs,
                                 const Outputs& outputs, Problem* problem, Results* results) noexcept;

@@ -255,6 +255,38 @@ TEST_F(BindTest, RefusesSegments) {
   Expect(Run(), ErrorCode::kShapeMismatch, "kv_segments: shape 3; give [batch, tokens] = 2×5");
 }
 
+// As many queries as keys in the call, but not in its segments.
+TEST_F(BindTest, SegmentsOfOtherLengthsNeedAnOffset) {
+  const std::int32_t q[] = {-1, 4, 4, 4, 9}, kv[] = {4, 4, 4, 4, 9}, same[] = {9, 4, 4, 4, -1}, alone[] = {4, 4, 4, 9, 7};
+  const Tensor q5(DType::kF32, {2, 4, 5, 8});
+  shape_.q_len = 5;
+  inputs_.q = q5;
+  params_.q_segments = View(q, {5});
+  params_.kv_segments = View(kv, {5});
+  EXPECT_TRUE(Run().ok()) << "nothing reads positions: " << Run().message();
+  const auto expect_each = [&](const std::string& part) {
+    params_.causal = true;
+    Expect(Run(), ErrorCode::kInvalidArgument, "q_offset: not stated, and causal needs it since " + part);
+    params_.causal = false;
+    params_.window_right = 2;
+    Expect(Run(), ErrorCode::kInvalidArgument, "q_offset: not stated, and a window needs it since " + part);
+    params_.window_right.reset();
+  };
+  expect_each("segment 4 of sequence 0 has 3 queries and 4 keys; give 0 ");
+  params_.causal = true;
+  for (const std::int32_t* fits : {same, alone}) {  // in another order; with keys that no query has
+    params_.kv_segments = View(fits, {5});
+    EXPECT_TRUE(Run().ok()) << Run().message();
+  }
+  params_.kv_segments = View(kv, {5});
+  params_.q_offset = 0;
+  EXPECT_TRUE(Run().ok()) << Run().message();
+  params_.q_offset = {};
+  const std::int32_t lens[] = {5, 5};
+  params_.kv_lens = View(lens, {2});
+  EXPECT_TRUE(Run().ok()) << Run().message();
+}
+
 // ----------------------------------------------------------------------------------------------------- slopes, sinks, outputs
 
 TEST_F(BindTest, RefusesSlopesAndSinks) {

@@ -46,7 +46,7 @@ inline bool KeepsKey(const PhiloxBlock& block, std::int64_t key, std::uint32_t t
 /// The dropout of one run.
 struct Dropout {
   std::uint32_t threshold = 0;  // of 2^16 equally likely numbers, those below drop; 0 is off
-  float factor = 1;             // of what is kept: 2^16 / (2^16 − threshold)
+  float multiplier = 1;         // of what is kept: 2^16 / (2^16 − threshold)
   std::uint64_t seed = 0;
   DropoutOrigin origin = {};
 
@@ -55,7 +55,7 @@ struct Dropout {
   Dropout(float probability, std::uint64_t the_seed, const DropoutOrigin& the_origin) : seed(the_seed), origin(the_origin) {
     const long nearest = std::lround(static_cast<double>(probability) * 0x1p16);
     threshold = static_cast<std::uint32_t>(nearest < 0xFFFF ? nearest : 0xFFFF);
-    factor = static_cast<float>(0x1p16 / (0x1p16 - threshold));
+    multiplier = static_cast<float>(0x1p16 / (0x1p16 - threshold));
   }
 
   bool is_on() const { return threshold > 0; }
@@ -67,7 +67,7 @@ struct Dropout {
                   seed);
   }
 
-  /// Multiplies row[j − first] for the keys first ≤ j < end of a call by 0 or by `factor`; a NaN or an infinity times 0 is NaN. Without
+  /// Multiplies row[j − first] for the keys first ≤ j < end of a call by 0 or by `multiplier`; a NaN or an infinity times 0 is NaN. Without
   /// dropout it does nothing.
   template <typename T>
   void Apply(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t first, std::int64_t end, T* row) const {
@@ -76,7 +76,7 @@ struct Dropout {
     for (std::int64_t j = first; j < end; ++j) {
       const std::int64_t key = origin.key + j;
       if (j == first || key % kDropoutKeys == 0) block = Block(b, h, i, key / kDropoutKeys);
-      row[j - first] *= KeepsKey(block, key, threshold) ? static_cast<T>(factor) : T{0};
+      row[j - first] *= KeepsKey(block, key, threshold) ? static_cast<T>(multiplier) : T{0};
     }
   }
 };

@@ -29,14 +29,14 @@ TEST(DropoutMask, IsTheGeneratorsSixteenBitsOfEachKey) {
   const float p = 0.3f;
   const Tensor mask = DropoutMask({2, 3, 5, 21}, p, kSeed, {.batch = 4, .head = 1, .query = 7, .key = 16});
   const std::uint32_t threshold = 19661;  // 0.3 · 65536 = 19660.8
-  const float factor = static_cast<float>(65536.0 / (65536 - 19661));
+  const float multiplier = static_cast<float>(65536.0 / (65536 - 19661));
   for (std::uint32_t b = 0; b < 2; ++b) {
     for (std::uint32_t h = 0; h < 3; ++h) {
       for (std::uint32_t i = 0; i < 5; ++i) {
         for (std::uint32_t j = 0; j < 21; ++j) {
           const PhiloxBlock block = Philox({(16 + j) / 8, 7 + i, 1 + h, 4 + b}, kSeed);
           const std::uint32_t number = block[j % 8 / 2] >> (j % 2 * 16) & 0xFFFF;
-          ASSERT_EQ(static_cast<float>(mask(b, h, i, j)), number < threshold ? 0 : factor) << b << h << i << j;
+          ASSERT_EQ(static_cast<float>(mask(b, h, i, j)), number < threshold ? 0 : multiplier) << b << h << i << j;
         }
       }
     }
@@ -138,8 +138,8 @@ TEST(DropoutMask, RoundsProbabilitiesToSixteenBits) {
   EXPECT_EQ(drops(0), 0);
   EXPECT_EQ(drops(0x1p-18f), 0);  // rounded to 0
   EXPECT_FALSE(Dropout(0x1p-18f, 0, {}).is_on());
-  EXPECT_EQ(Dropout(0.25f, 0, {}).factor, 4.0f / 3);
-  EXPECT_EQ(Dropout(std::nextafter(1.0f, 0.0f), 0, {}).factor, 65536);
+  EXPECT_EQ(Dropout(0.25f, 0, {}).multiplier, 4.0f / 3);
+  EXPECT_EQ(Dropout(std::nextafter(1.0f, 0.0f), 0, {}).multiplier, 65536);
   EXPECT_GE(drops(std::nextafter(1.0f, 0.0f)), 3999);
 }
 

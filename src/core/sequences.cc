@@ -75,6 +75,15 @@ bool SequenceWalk::NextSegment(Sequence* sequence) {
   return false;
 }
 
+bool FindUnequal(const Problem& problem, Sequence* sequence) {
+  for (std::int64_t b = 0; b < problem.batch; ++b) {
+    for (SequenceWalk walk(problem, b); walk.Next(sequence);) {
+      if (sequence->q_len > 0 && sequence->kv_len > 0 && sequence->q_len != sequence->kv_len) return true;
+    }
+  }
+  return false;
+}
+
 std::int64_t MostSequences(std::int64_t batch, std::int64_t q_len, std::int64_t kv_len, bool packed) {
   if (q_len == 0) return 0;  // nothing to compute, of however many entries a file claims
   return packed ? SaturatingProduct(batch, q_len + kv_len) : batch;

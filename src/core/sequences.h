@@ -39,6 +39,10 @@ class REGARD_INTERNAL_API SequenceWalk {
   bool done_ = false;
 };
 
+/// The first, of any batch entry, that has queries and keys, but not as many of both; without segments the first entry. False if there is
+/// none.
+bool FindUnequal(const Problem& problem, Sequence* sequence);
+
 /// How many there are at most, of all batch entries; 0 without queries.
 std::int64_t MostSequences(std::int64_t batch, std::int64_t q_len, std::int64_t kv_len, bool packed);
 

@@ -117,7 +117,7 @@ HWY_INLINE void ForEachDropoutGroup(const CallConstants& call, std::int64_t firs
   }
 }
 
-/// Weights that are dropped become 0; what is kept is to be multiplied by dropout_factor later.
+/// Weights that are dropped become 0; what is kept is to be multiplied by dropout_multiplier later.
 HWY_NOINLINE inline void DropWeights(const CallConstants& call, std::int64_t first_key, int n, const QueryBlock& block,
                                      KeyBlock& keys) {
   const auto drop = [&](int key, int lane0, const DropoutWords& words) HWY_ATTR {

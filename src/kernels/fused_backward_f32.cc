@@ -57,7 +57,7 @@ HWY_INLINE void BackwardKeyBlock(const CallConstants& call, std::int64_t first_k
   GatherForKeys(keys, scratch.d_scores, block.q_rows, block.query.num_rows, kv.head_dim, d_k_rows);
   for (std::uint64_t left = block.loose_rows; left != 0; left &= left - 1) {
     const int r = static_cast<int>(hwy::Num0BitsBelowLS1Bit_Nonzero64(left));
-    GatherLooseRow(keys, keys.weights, r, block.gradients[r].d_context, kv.v_dim, call.options.dropout_factor, d_v_rows);
+    GatherLooseRow(keys, keys.weights, r, block.gradients[r].d_context, kv.v_dim, call.options.dropout_multiplier, d_v_rows);
     const float* const q = FloatQuery(call.options, block.query.rows[r], kv.head_dim, scratch.q_copy);
     GatherLooseRow(keys, scratch.d_scores, r, q, kv.head_dim, call.options.scale, d_k_rows);
   }

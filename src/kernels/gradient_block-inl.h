@@ -30,9 +30,9 @@ struct GradientBlock {
   alignas(64) float neg_delta[kQueryRows];  // −Σ d_context · context, where the accumulators of d_context · v start
   const GradientRow* gradients;
   std::uint64_t loose_rows;  // one bit per row: holds a NaN or an infinity, and is 0 in the two arrays of rows below
-  float* d_context;          // [v_dim, kQueryRows], lanes, times the factor of dropout
+  float* d_context;          // [v_dim, kQueryRows], lanes, times the multiplier of dropout
   float* q_rows;             // [groups of head_dim, kQueryRows, kGroup], times scale; 0 behind the last dim and row
-  float* d_context_rows;     // [groups of v_dim, kQueryRows, kGroup], times the factor of dropout; likewise
+  float* d_context_rows;     // [groups of v_dim, kQueryRows, kGroup], times the multiplier of dropout; likewise
 };
 
 /// The parts of the caller's scratch.
@@ -156,9 +156,9 @@ HWY_INLINE void BeginGradientBlock(const CallConstants& call, const QueryRow* ro
       }
     }
     PutRow(q_row, head_dim, call.options.scale, r, block.q_rows);
-    PutRow(d_context_row, v_dim, call.options.dropout_factor, r, block.d_context_rows);
+    PutRow(d_context_row, v_dim, call.options.dropout_multiplier, r, block.d_context_rows);
   }
-  RowsToLanes(d_context, v_dim, call.options.dropout_factor, block.d_context);
+  RowsToLanes(d_context, v_dim, call.options.dropout_multiplier, block.d_context);
 }
 
 /// Writes d_q of the rows that want it.

@@ -53,10 +53,10 @@ struct RowOptions {
   std::int64_t bias_key_stride;  // in floats
   bool has_mask, has_bias, has_alibi;
   DType q_type = DType::kF32;  // kF32, kF16 or kBF16
-  // core/dropout.h. Forward kernels take the weights that are dropped as 0 and multiply what is left by the factor where they finish a row;
-  // decode leaves the factor to who finishes its states.
+  // core/dropout.h. Forward kernels take the weights that are dropped as 0 and multiply what is kept by the multiplier where they finish a row;
+  // decode leaves that to who finishes its states.
   std::uint32_t dropout_threshold = 0;  // 0 is off
-  float dropout_factor = 1;
+  float dropout_multiplier = 1;
   std::uint64_t dropout_seed = 0;
   std::int64_t dropout_first_group = 0;  // of kDropoutKeys keys: where key 0 is in the mask
 };

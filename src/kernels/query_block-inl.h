@@ -259,7 +259,7 @@ HWY_INLINE std::int64_t FinishQueryBlock(const CallConstants& call, QueryBlock& 
     if (row.lse != nullptr) *row.lse = lse[r];
   }
   if (call.options.dropout_threshold > 0) {
-    for (float& f : factor) f *= call.options.dropout_factor;
+    for (float& f : factor) f *= call.options.dropout_multiplier;
   }
   if (!block.acc_is_set) std::fill_n(block.acc, call.kv.v_dim * kQueryRows, 0.0f);
   LanesToRows(block.acc, call.kv.v_dim, factor, context, block.num_rows);

@@ -9,12 +9,14 @@
 #include "regard/nn.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/numbers.h"
+#include "tests/support/same_bits.h"
 
 namespace regard::nn {
 namespace {
 
 using test::ExpectError;
 using test::Numbers;
+using test::SameBits;
 
 TEST(SelfAttention, DerivesWhatItComputes) {
   for (const bool bias : {false, true}) {
@@ -165,6 +167,40 @@ TEST(Dropout, ActsInRunsWithASeedAlone) {
   const auto heads = [](const Tensor& rows) { return rows.view().Reshape({1, 7, 3, 2}).Transpose(1, 2); };
   const AttentionResult r = Attention(heads(cache.q), heads(cache.k), heads(cache.v), {.dropout = 0.5f, .dropout_seed = 3});
   EXPECT_TRUE(same(Tensor::CopyOf(r.context.view().Transpose(1, 2)), cache.context));
+}
+
+// Whatever a layer's params become after Forward, Backward derives what Forward computed.
+TEST(MultiheadAttention, BackwardGoesByTheParamsOfItsForward) {
+  MultiheadAttention layer({.embed_dim = 8, .num_heads = 2});
+  ParameterList parameters;
+  layer.AppendParameters("", &parameters);
+  FillAll(parameters, 0.5, 3);
+  layer.params.causal = true;
+  layer.params.dropout = 0.4f;
+  layer.rotary = Rotary{};
+  const Tensor x = Numbers(DType::kF32, {5, 8}, 1), d_y = Numbers(DType::kF32, {5, 8}, 2);
+  MultiheadAttention::Cache cache;
+  layer.Forward(x, &cache, 3);
+  const Tensor expected = layer.Backward(x, cache, d_y);
+  layer.params = {.scale = 2.0f, .window_left = 1, .dropout = 0.1f};
+  layer.rotary = Rotary{.base = 7};
+  EXPECT_TRUE(SameBits(layer.Backward(x, cache, d_y), expected));
+  layer.Forward(x, &cache, 3);
+  EXPECT_FALSE(SameBits(layer.Backward(x, cache, d_y), expected));
+}
+
+TEST(SelfAttention, BackwardGoesByTheParamsOfItsForward) {
+  SelfAttention layer(4, 3);
+  ParameterList parameters;
+  layer.AppendParameters("", &parameters);
+  FillAll(parameters, 0.5, 3);
+  layer.params.dropout = 0.4f;
+  const Tensor x = Numbers(DType::kF32, {5, 4}, 1), d_y = Numbers(DType::kF32, {5, 3}, 2);
+  SelfAttention::Cache cache;
+  layer.Forward(x, &cache, 3);
+  const Tensor expected = layer.Backward(x, cache, d_y);
+  layer.params = {.causal = true};
+  EXPECT_TRUE(SameBits(layer.Backward(x, cache, d_y), expected));
 }
 
 TEST(MultiheadAttention, GradientsAddUpUntilTheyAreZeroed) {

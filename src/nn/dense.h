@@ -1,7 +1,9 @@
 // What every layer begins with: its operands checked, contiguous, and counted as rows.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
+#include <cstdio>
 #include <string>
 
 #include "core/parallel_for.h"
@@ -26,6 +28,14 @@ inline void CheckMade(const Parameter& weight) {
   if (weight.value) return;
   Fail(ErrorCode::kInvalidArgument,
        "layer: made without sizes, so without parameters; give them first, as in nn::Linear(64, 192)");
+}
+
+/// What norms add before they take a root.
+inline void CheckEpsilon(double epsilon) {
+  if (epsilon >= 0 && std::isfinite(epsilon)) return;
+  char value[32];
+  std::snprintf(value, sizeof value, "%g", epsilon);
+  Fail(ErrorCode::kInvalidArgument, std::string("epsilon: ") + value + "; give a finite number of 0 or more, such as 1e-5");
 }
 
 /// A view [.., columns] of the layer's type as a contiguous matrix [rows, columns]; copied only when it is not contiguous.

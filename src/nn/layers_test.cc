@@ -161,6 +161,13 @@ TEST(Layers, RefuseWhatDoesNotFit) {
   RmsNorm rms(3);
   ExpectError([&] { rms.Backward(x, {}, x); }, ErrorCode::kInvalidArgument, "cache: not of these inputs");
   ExpectError([&] { rms.Forward(wide); }, ErrorCode::kInvalidArgument, "x: element type f64");
+  for (const double epsilon : {-1.0, -1e-12, std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+    norm.epsilon = rms.epsilon = epsilon;
+    ExpectError([&] { norm.Forward(x); }, ErrorCode::kInvalidArgument, "epsilon: ");
+    ExpectError([&] { rms.Forward(x); }, ErrorCode::kInvalidArgument, "epsilon: ");
+  }
+  norm.epsilon = rms.epsilon = 0;
+  EXPECT_TRUE(norm.Forward(x) && rms.Forward(x));
   Mlp mlp(3, 4);
   ExpectError([&] { mlp.Backward(x, {}, x); }, ErrorCode::kInvalidArgument, "cache: empty");
   Block block({.embed_dim = 3, .num_heads = 1}, 4);

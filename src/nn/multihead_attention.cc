@@ -32,19 +32,18 @@ void CheckHeads(const MultiheadAttention& layer) {
   }
 }
 
-void CheckRotary(const MultiheadAttention& layer) {
-  if (!layer.rotary) return;
+void CheckRotary(const MultiheadAttention& layer, const AttentionParams& params, const std::optional<Rotary>& rotary) {
+  if (!rotary) return;
   const std::int64_t head_dim = layer.q_proj.out() / layer.num_heads;
   if (head_dim % 2 != 0)
     Fail(ErrorCode::kInvalidArgument, "rotary: head_dim=" + std::to_string(head_dim) + " is odd; give an even one, or no rotary");
-  if (!(layer.rotary->base > 0))
-    Fail(ErrorCode::kInvalidArgument,
-         "rotary: base=" + std::to_string(layer.rotary->base) + "; give a positive one, such as 10000");
-  if (layer.params.kv_lens && !layer.params.q_offset.is_stated()) {
+  if (!(rotary->base > 0))
+    Fail(ErrorCode::kInvalidArgument, "rotary: base=" + std::to_string(rotary->base) + "; give a positive one, such as 10000");
+  if (params.kv_lens && !params.q_offset.is_stated()) {
     Fail(ErrorCode::kInvalidArgument,
          "rotary: with kv_lens and no q_offset, which leaves open where queries stand; set q_offset, 0 for self-attention");
   }
-  if (layer.params.q_segments || layer.params.kv_segments)
+  if (params.q_segments || params.kv_segments)
     Fail(ErrorCode::kUnsupported, "rotary: with segments, whose positions restart; give one sequence a batch entry");
 }
 
@@ -72,16 +71,18 @@ Tensor MultiheadAttention::Forward(const TensorView& query, const TensorView& ke
                                    std::optional<std::uint64_t> dropout_seed) const {
   CheckInputs(query, key, value);
   CheckHeads(*this);
-  CheckRotary(*this);
+  CheckRotary(*this, params, rotary);
+  AttentionParams of_run = ParamsOfRun(params, dropout_seed);
   Tensor q = q_proj.Forward(WithBatch(query)), k = k_proj.Forward(WithBatch(key)), v = v_proj.Forward(WithBatch(value));
   if (rotary) {
     Rotate(q, num_heads, *rotary, params.q_offset, 1);
     Rotate(k, num_kv_heads, *rotary, {}, 1);
   }
-  HeadsResult result = AttendHeads(q, k, v, num_heads, num_kv_heads, ParamsOfRun(params, dropout_seed), exec);
+  HeadsResult result = AttendHeads(q, k, v, num_heads, num_kv_heads, of_run, exec);
   Tensor y = out_proj.Forward(result.context);
   if (cache != nullptr) {
-    *cache = {std::move(q), std::move(k), std::move(v), std::move(result.context), std::move(result.lse), dropout_seed};
+    *cache = {std::move(q),          std::move(k),      std::move(v), std::move(result.context),
+              std::move(result.lse), std::move(of_run), rotary};
   }
   return LikeInput(std::move(y), query);
 }
@@ -90,15 +91,15 @@ MultiheadAttention::InputGrads MultiheadAttention::Backward(const TensorView& qu
                                                             const TensorView& value, const Cache& cache, const TensorView& d_y) {
   CheckInputs(query, key, value);
   CheckHeads(*this);
-  CheckRotary(*this);
   CheckCache(cache.context);
+  CheckRotary(*this, cache.params, cache.rotary);
   DenseLike("d_y", d_y, WithColumns(query.shape(), out_proj.out()), out_proj.weight.value.dtype());
   const Tensor d_context = out_proj.Backward(cache.context, WithBatch(d_y));
   HeadsGrads grads = AttendHeadsBackward(cache.q, cache.k, cache.v, cache.context, cache.lse, d_context, num_heads, num_kv_heads,
-                                         ParamsOfRun(params, cache.dropout_seed), exec);
-  if (rotary) {
-    Rotate(grads.d_q, num_heads, *rotary, params.q_offset, -1);
-    Rotate(grads.d_k, num_kv_heads, *rotary, {}, -1);
+                                         cache.params, exec);
+  if (cache.rotary) {
+    Rotate(grads.d_q, num_heads, *cache.rotary, cache.params.q_offset, -1);
+    Rotate(grads.d_k, num_kv_heads, *cache.rotary, {}, -1);
   }
   return {LikeInput(q_proj.Backward(WithBatch(query), grads.d_q), query),
           LikeInput(k_proj.Backward(WithBatch(key), grads.d_k), key),

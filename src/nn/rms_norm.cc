@@ -14,6 +14,7 @@ RmsNorm::RmsNorm(std::int64_t dim, DType dtype) : weight(MakeParameter(dtype, {d
 
 Tensor RmsNorm::Forward(const TensorView& x, Cache* cache) const {
   CheckMade(weight);
+  CheckEpsilon(epsilon);
   const DType dtype = weight.value.dtype();
   const std::int64_t dim = weight.value.dim(0);
   const Dense dense("x", x, dim, dtype);

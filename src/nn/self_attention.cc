@@ -11,9 +11,10 @@ SelfAttention::SelfAttention(std::int64_t in_dim, std::int64_t head_dim, bool bi
 Tensor SelfAttention::Forward(const TensorView& x, Cache* cache, std::optional<std::uint64_t> dropout_seed) const {
   TokensOf("x", x);
   Tensor q = w_query.Forward(WithBatch(x)), k = w_key.Forward(WithBatch(x)), v = w_value.Forward(WithBatch(x));
-  HeadsResult result = AttendHeads(q, k, v, 1, 1, ParamsOfRun(params, dropout_seed), exec);
+  AttentionParams of_run = ParamsOfRun(params, dropout_seed);
+  HeadsResult result = AttendHeads(q, k, v, 1, 1, of_run, exec);
   if (cache == nullptr) return LikeInput(std::move(result.context), x);
-  *cache = {std::move(q), std::move(k), std::move(v), std::move(result.context), std::move(result.lse), dropout_seed};
+  *cache = {std::move(q), std::move(k), std::move(v), std::move(result.context), std::move(result.lse), std::move(of_run)};
   return LikeInput(cache->context, x);
 }
 
@@ -22,9 +23,8 @@ Tensor SelfAttention::Backward(const TensorView& x, const Cache& cache, const Te
   CheckMade(w_value.weight);
   CheckCache(cache.context);
   DenseLike("d_y", d_y, WithColumns(x.shape(), w_value.out()), w_value.weight.value.dtype());
-  const HeadsGrads grads =
-      AttendHeadsBackward(cache.q, cache.k, cache.v, cache.context, cache.lse, Tensor::CopyOf(WithBatch(d_y)), 1, 1,
-                          ParamsOfRun(params, cache.dropout_seed), exec);
+  const HeadsGrads grads = AttendHeadsBackward(cache.q, cache.k, cache.v, cache.context, cache.lse,
+                                               Tensor::CopyOf(WithBatch(d_y)), 1, 1, cache.params, exec);
   Tensor d_x = w_query.Backward(WithBatch(x), grads.d_q);
   AddTo(d_x, w_key.Backward(WithBatch(x), grads.d_k));
   AddTo(d_x, w_value.Backward(WithBatch(x), grads.d_v));

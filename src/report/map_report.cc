@@ -123,10 +123,24 @@ Tensor Pictures(const io::Problem& problem, const MapRequest& request, const Exe
   return Summarize(call.q, call.k, call.v, call.params, options, exec).pooled;
 }
 
+// Whether queries and keys are in the same segments, token by token.
+bool HaveSameSegments(const TensorView& q, const TensorView& kv) {
+  if (!(q.shape() == kv.shape()) || q.rank() < 1 || q.rank() > 2) return false;
+  const TensorView queries = q.rank() == 2 ? q : q.Unsqueeze(0), keys = q.rank() == 2 ? kv : kv.Unsqueeze(0);
+  for (std::int64_t b = 0; b < queries.dim(0); ++b) {
+    for (std::int64_t t = 0; t < queries.dim(1); ++t) {
+      if (queries(b, t) != keys(b, t)) return false;
+    }
+  }
+  return true;
+}
+
 }  // namespace
 
 bool HasPositions(const PlanShape& shape, const AttentionParams& params) {
-  return params.q_offset.is_stated() || params.kv_lens || shape.q_len == shape.kv_len;
+  if (params.q_offset.is_stated() || params.kv_lens) return true;
+  if (shape.q_len != shape.kv_len) return false;
+  return !params.q_segments || HaveSameSegments(params.q_segments, params.kv_segments);
 }
 
 std::int64_t KeepLastQueries(io::Problem* problem, std::int64_t count, Tensor* offsets) {

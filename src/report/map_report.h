@@ -73,7 +73,7 @@ double MapScratchBytes(const io::Problem& problem, const MapRequest& request, co
 /// What is odd about a layer's rows, a line each: queries that see no key, weights that are not numbers.
 std::vector<std::string> RowNotes(const LayerMap& map);
 
-/// Whether query positions are known: q_offset is stated, or follows from kv_lens or from equal lengths.
+/// Whether query positions are known: q_offset is stated, or follows from kv_lens, or from queries and keys of the same texts.
 bool HasPositions(const PlanShape& shape, const AttentionParams& params);
 /// Leaves the last `count` queries of every sequence, at the positions they had, and returns how many it dropped from each.
 /// `offsets` is memory that the problem then borrows. Error when count < 1, or with segments, in which positions restart.

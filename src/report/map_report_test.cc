@@ -137,6 +137,17 @@ TEST(MapReportTest, LastQueriesKeepTheirPlaces) {
   EXPECT_GT(compared, 200);
 }
 
+TEST(MapReportTest, PositionsAreKnownWhenStatedOrWhenQueriesPairWithKeys) {
+  const PlanShape equal{.q_len = 4, .kv_len = 4}, unequal{.q_len = 4, .kv_len = 5};
+  EXPECT_TRUE(HasPositions(equal, {}));
+  EXPECT_FALSE(HasPositions(unequal, {}));
+  EXPECT_TRUE(HasPositions(unequal, {.q_offset = 1}));
+  const Tensor q = Tensor::Of<std::int32_t>({4}, {0, 0, 1, 1}), kv = Tensor::Of<std::int32_t>({4}, {0, 0, 0, 1});
+  EXPECT_TRUE(HasPositions(equal, {.q_segments = q, .kv_segments = q}));
+  EXPECT_FALSE(HasPositions(equal, {.q_segments = q, .kv_segments = kv}));
+  EXPECT_TRUE(HasPositions(equal, {.q_offset = 0, .q_segments = q, .kv_segments = kv}));
+}
+
 TEST(MapReportTest, LastQueriesRefusesWhatMeansNothing) {
   io::Problem problem;
   problem.shape.q_len = problem.shape.kv_len = 4;

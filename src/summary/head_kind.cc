@@ -33,6 +33,7 @@ namespace {
 constexpr std::int64_t kLocalReach = 8;
 constexpr std::int64_t kBandReach = 2;
 constexpr double kEnough = 0.5;         // of the weight
+constexpr double kClearly = 1e-3;       // more than rounding: a query that sees itself alone is as uniform as can be
 constexpr double kUniformEnough = 0.9;  // of the largest entropy: a head that picks a tenth of its keys still reaches 0.7
 
 double WeightWithin(const HeadEvidence& e, std::int64_t first, std::int64_t last) {
@@ -70,14 +71,15 @@ HeadVerdict JudgeHead(const HeadEvidence& e) {
                                                 {HeadKind::kFirstToken, mean(e.first_key)},
                                                 {HeadKind::kLocal, told ? mean(WeightWithin(e, -kLocalReach, kLocalReach)) : 0},
                                                 {HeadKind::kDiagonalBand, told ? mean(LargestBand(e)) : 0}};
+  const double uniformity = mean(e.uniformity);
+  const bool is_uniform = uniformity >= kUniformEnough;
   double largest = 0;
   for (const auto& [kind, share] : shares) {
-    if (share >= kEnough) return {kind, share};
+    // Of sixteen even causal tokens most of the weight is local, since most of what there is lies near.
+    if (share >= kEnough && !(is_uniform && uniformity >= share + kClearly)) return {kind, share};
     largest = std::max(largest, share);
   }
-  const double uniformity = mean(e.uniformity);
-  if (uniformity >= kUniformEnough) return {HeadKind::kUniform, uniformity};
-  return {HeadKind::kMixed, largest};
+  return is_uniform ? HeadVerdict{HeadKind::kUniform, uniformity} : HeadVerdict{HeadKind::kMixed, largest};
 }
 
 }  // namespace internal

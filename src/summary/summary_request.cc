@@ -4,6 +4,7 @@
 #include <numeric>
 #include <string>
 
+#include "core/bind.h"
 #include "regard/error.h"
 
 namespace regard::internal {
@@ -37,14 +38,6 @@ bool Everything(const std::vector<std::int64_t>& chosen, std::int64_t count) {
   return true;
 }
 
-void ExpectOffset(const char* summary, const AttentionParams& params, const Problem& p) {
-  if (params.q_offset.is_stated() || params.kv_lens || p.is_cached() || p.q_len == p.kv_len) return;
-  throw Error(ErrorCode::kInvalidArgument,
-              std::string("q_offset: not stated, and ") + summary + " needs it since q_len=" + std::to_string(p.q_len) +
-                  " ≠ kv_len=" + std::to_string(p.kv_len) + "; give 0 (top-left: PyTorch, ONNX) or " +
-                  std::to_string(p.kv_len - p.q_len) + " (bottom-right: FlashAttention, FlashInfer, MLX)");
-}
-
 }  // namespace
 
 double StatedScratchBytes(const PlanShape& shape, const SummaryOptions& o, int threads) {
@@ -70,9 +63,9 @@ Request::Request(const SummaryOptions& o, const AttentionParams& params, const P
   }
   if (o.pooled_max && o.pooled_rows == 0)
     throw Error(ErrorCode::kInvalidArgument, "pooled_max: needs bins; give pooled_rows and pooled_cols");
-  if (o.distance) ExpectOffset("distance", params, p);
-  if (o.window_share) ExpectOffset("window_share", params, p);
-  if (o.head_kind) ExpectOffset("head_kind", params, p);
+  if (o.distance) CheckPositions("distance", params.q_offset, p).ThrowIfFailed();
+  if (o.window_share) CheckPositions("window_share", params.q_offset, p).ThrowIfFailed();
+  if (o.head_kind) CheckPositions("head_kind", params.q_offset, p).ThrowIfFailed();
   heads = Chosen("heads", o.heads, p.heads);
   batch = Chosen("batch", o.batch, p.batch);
   all = Everything(heads, p.heads) && Everything(batch, p.batch);

@@ -148,8 +148,7 @@ class Maker {
       }
       if (random_.Chance(0.2)) DrawSegments();
     }
-    const bool may_leave_out = params.kv_lens || p_.q_len == p_.kv_len;
-    if (may_leave_out && random_.Chance(0.5)) return;
+    if (MayLeaveOffsetOut() && random_.Chance(0.5)) return;
     const auto offset = [&] {
       return random_.OneOf<std::int64_t>({0, p_.kv_len - p_.q_len, random_.Int(-p_.q_len, p_.kv_len), random_.Int(-3, 3)});
     };
@@ -159,6 +158,9 @@ class Maker {
       params.q_offset = Put({p_.batch}, IndexType(), [&](const Dims&) { return static_cast<double>(offset()); });
     }
   }
+
+  // Segments drawn here are hardly ever as long in queries as in keys.
+  bool MayLeaveOffsetOut() const { return p_.params.kv_lens || (p_.q_len == p_.kv_len && !p_.params.q_segments); }
 
   // Runs of random lengths; queries and keys share most numbers, in different orders.
   std::vector<std::int64_t> DrawRuns(std::int64_t length) {
@@ -220,7 +222,7 @@ class Maker {
   void DrawHeadTensors() {
     AttentionParams& params = p_.params;
     // ALiBi counts positions, which must be stated like those of a mask.
-    const bool positions_known = params.q_offset.is_stated() || params.kv_lens || p_.q_len == p_.kv_len;
+    const bool positions_known = params.q_offset.is_stated() || MayLeaveOffsetOut();
     if (options_.bias && positions_known && random_.Chance(0.2)) {
       params.alibi_slopes = Put({p_.heads}, FloatType(), [&](const Dims&) { return random_.Uniform(-0.1, 0.6); });
     }

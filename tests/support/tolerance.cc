@@ -170,7 +170,7 @@ class BoundsMaker {
     const double roundings =
         Growth(static_cast<double>(p_.kv_len)) + 2 + multipliers_.roundings() + ConversionRoundings(p_.v.dtype(), a_);
     // Products, and values that were converted, may be too small to keep their digits.
-    double bound = multipliers_.factor() * static_cast<double>(p_.kv_len) * lost_ * (1 + ConversionRoundings(p_.v.dtype(), a_)) +
+    double bound = multipliers_.of_kept() * static_cast<double>(p_.kv_len) * lost_ * (1 + ConversionRoundings(p_.v.dtype(), a_)) +
                    (weight_rounding_ > 0 ? a_.smallest : 0) + scaled_weights_.Error(d);
     // Weights reach 2^16.5 before a reference moves, and one that moves by more than 2^126 leaves nothing of them. It shows where dropout
     // takes what is larger.
@@ -222,7 +222,7 @@ const Arithmetic& ArithmeticOf(Path path) {
 Multipliers::Multipliers(const TestProblem& p) : kv_len_(p.kv_len) {
   if (p.params.dropout == 0) return;
   values_ = DropoutMask({p.batch, p.heads, p.q_len, p.kv_len}, p.params.dropout, p.params.dropout_seed, p.dropout_origin);
-  factor_ = internal::Dropout(p.params.dropout, 0, {}).factor;
+  of_kept_ = internal::Dropout(p.params.dropout, 0, {}).multiplier;
 }
 
 double Growth(double terms) { return terms > 64 ? 8 * std::sqrt(terms) : terms; }

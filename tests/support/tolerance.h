@@ -58,11 +58,11 @@ class Multipliers {
   /// Roundings that they bring.
   double roundings() const { return values_ ? 1 : 0; }
   /// What is kept is multiplied by it, and on the fused path so is what was lost below the smallest number.
-  double factor() const { return factor_; }
+  double of_kept() const { return of_kept_; }
 
  private:
   std::int64_t kv_len_;
-  double factor_ = 1;
+  double of_kept_ = 1;
   Tensor values_;
 };
 
