@@ -174,6 +174,8 @@ def main(folder):
     layer, x = spread(SelfAttention(3, 4)), leaf(6, 3)
     record(folder / "course.safetensors", layer, {"x": x}, layer(x))
     adamw(folder / "adamw.safetensors")
+    layer, x = spread(torch.nn.RMSNorm(5, eps=0.25)), leaf(2, 3, 5)  # large enough to show
+    record(folder / "rms_norm.safetensors", layer, {"x": x}, layer(x))
 
 
 if __name__ == "__main__":

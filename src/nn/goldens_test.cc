@@ -144,6 +144,20 @@ TEST(Goldens, Gpt2Block) {
   }
 }
 
+TEST(Goldens, RmsNorm) {
+  const Golden golden("rms_norm");
+  for (const DType dtype : kTypes) {
+    RmsNorm norm(5, dtype);
+    norm.epsilon = 0.25;
+    norm.weight.value = golden.At("state.weight", dtype);
+    const Tensor x = golden.At("x", dtype);
+    RmsNorm::Cache cache;
+    golden.Expect("y", norm.Forward(x, &cache));
+    golden.Expect("d_x", norm.Backward(x, cache, golden.At("d_y", dtype)));
+    golden.ExpectGrads({{"grad.weight", norm.weight.grad}});
+  }
+}
+
 TEST(Goldens, TheCoursesSingleHead) {
   const Golden golden("course");
   for (const DType dtype : kTypes) {
