@@ -106,7 +106,8 @@ bool TensorView::IsContiguous() const noexcept {
 
 double TensorView::At(std::initializer_list<std::int64_t> index) const {
   if (static_cast<int>(index.size()) != rank()) {
-    throw Error(ErrorCode::kInvalidArgument, "index: " + std::to_string(index.size()) + " numbers for a tensor of shape " +
+    throw Error(ErrorCode::kInvalidArgument, "index: " + std::to_string(index.size()) +
+                                                 (index.size() == 1 ? " number" : " numbers") + " for a tensor of shape " +
                                                  ToString(shape_) + "; give one an axis");
   }
   std::int64_t offset = 0;

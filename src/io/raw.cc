@@ -49,23 +49,36 @@ struct RawFile : File::Impl {
 }  // namespace
 
 std::optional<RawSpecification> ParseRawSpecification(const std::string& text) {
-  const std::size_t dims_colon = text.rfind(':');
-  if (dims_colon == std::string::npos || dims_colon == 0) return std::nullopt;
-  const std::size_t type_colon = text.rfind(':', dims_colon - 1);
+  const std::size_t last_colon = text.rfind(':');
+  if (last_colon == std::string::npos || last_colon == 0) return std::nullopt;
+  DType ignored;
+  if (ParseDType(text.substr(last_colon + 1), &ignored)) {
+    Fail(ErrorCode::kInvalidArgument, Printable(text),
+         "a type without dims; write the lengths of the axes after it, such as :1x12x128x64");
+  }
+  const std::size_t type_colon = text.rfind(':', last_colon - 1);
   if (type_colon == std::string::npos) return std::nullopt;
-  const auto dims = ParseDims(std::string_view(text).substr(dims_colon + 1));
-  if (!dims) return std::nullopt;
-  const std::string type = text.substr(type_colon + 1, dims_colon - type_colon - 1);
+  const std::string type = text.substr(type_colon + 1, last_colon - type_colon - 1), dims_text = text.substr(last_colon + 1);
   RawSpecification specification;
   specification.path = text.substr(0, type_colon);
-  if (!ParseDType(type, &specification.dtype)) {
+  const bool is_type = ParseDType(type, &specification.dtype);
+  const auto dims = ParseDims(dims_text);
+  if (!dims && !is_type) return std::nullopt;
+  if (!is_type) {
     Fail(ErrorCode::kInvalidArgument, Printable(text),
          "element type {} is not known; use f64 f32 f16 bf16, i8-i64, u8-u64 or bool", Quoted(type));
   }
+  if (!dims) {
+    Fail(ErrorCode::kInvalidArgument, Printable(text),
+         "dims {} are not whole numbers joined by x; write the lengths of the axes, such as 1x12x128x64", Quoted(dims_text));
+  }
   try {
     specification.shape = CheckedShape(text, *dims);
-  } catch (const Error& error) {  // here it is the caller who is wrong, not a file
-    throw Error(ErrorCode::kInvalidArgument, error.what());
+    CheckedBytes(text, specification.shape, ItemSize(specification.dtype));
+  } catch (const Error&) {  // which speaks of a file's header; here it is the caller who is wrong
+    Fail(ErrorCode::kInvalidArgument, Printable(text),
+         "dims {} are beyond {} axes or 2^63-1 bytes; write the lengths of the axes, such as 1x12x128x64", Quoted(dims_text),
+         kMaxRank);
   }
   return specification;
 }

@@ -22,8 +22,7 @@ struct RawSpecification {
   Dims shape;
 };
 
-/// Nothing if `text` does not end in ":word:dims". Throws kInvalidArgument if it does, but the word is no type or the dims are too
-/// large.
+/// Nothing if `text` ends neither in ":type…" nor in ":word:dims". Throws kInvalidArgument if the other half is wrong, missing or too large.
 std::optional<RawSpecification> ParseRawSpecification(const std::string& text);
 
 std::unique_ptr<File::Impl> OpenRawElements(std::unique_ptr<ByteSource> source, DType dtype, const Dims& shape);

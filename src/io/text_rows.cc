@@ -85,7 +85,9 @@ class RowParser {
       FailLine("begins with a {}, line {} with a {}; begin all rows with a word or none (quote words like \"7\")",
                has_word ? "word" : "number", first_line_, has_words_ ? "word" : "number");
     }
-    if (count != columns) FailLine("{} numbers, line {} has {}; make all rows equally long", count, first_line_, columns);
+    if (count != columns) {
+      FailLine("{} number{}, line {} has {}; make all rows equally long", count, count == 1 ? "" : "s", first_line_, columns);
+    }
     if (has_word) words.push_back(fields[0].text);
     ++rows;
   }

@@ -56,6 +56,7 @@ TEST(TextRowsTest, FaultsAreNamedWithTheirLine) {
   };
   const Case cases[] = {
       {"1 2 3\n\n4 5\n", "rows.txt: line 3: 2 numbers, line 1 has 3; make all rows equally long"},
+      {"1 2\n3\n", "rows.txt: line 2: 1 number, line 1 has 2; make all rows equally long"},
       {"1 2\n3 x\n", "line 2: 'x' is not a number"},
       {"x y\n1 2\n", "line 1: 'y' is not a number; write `[word] number…`, or put '# ' before a heading"},
       {"a 1\n2 3\n", "line 2: begins with a number, line 1 with a word"},
