@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
 
 #include "core/bind.h"
@@ -12,27 +11,10 @@
 namespace regard::internal {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
 // Comparing a row costs about head_dim + 2·v_dim multiplications a key; this many are done in about half a second.
 constexpr double kWholeBudget = 1.5e9;
 constexpr std::int64_t kSampledRows = 192;
 constexpr std::size_t kWrongProbes = 20, kRightProbes = 8;
-
-// Below this a masked score stands for −inf: implementations fill with the lowest finite number of their type, or −1e9, or −1e4.
-constexpr double kFillThreshold = -9000;
-
-constexpr double kNearlyAll = 0.9;
-
-// f32: products and weights below it lose digits, or all of them where a machine takes them for 0.
-constexpr double kSmallestNormal = 0x1p-126;
-
-// Whether neither one key nor the sink has nearly all of the weight.
-bool IsShared(const RowState& s) {
-  if (s.num_visible < 2 || s.weights.empty()) return false;
-  const double sum = std::accumulate(s.weights.begin(), s.weights.end(), 0.0);
-  return *std::max_element(s.weights.begin(), s.weights.end()) < kNearlyAll && sum > 1 - kNearlyAll;
-}
 
 bool FitsGrid(double x, DType type) {
   if (std::isnan(x)) return true;
@@ -80,29 +62,6 @@ const char* Name(Stage stage) {
   constexpr const char* kNames[] = {"inputs", "scores", "capped", "masked_scores", "weights", "lse", "context", "projected"};
   return kNames[static_cast<int>(stage)];
 }
-
-void Fit::Add(const Fit& other) {
-  if (other.largest > largest || cells == 0) cell = other.cell;
-  for (int p = 0; p < kNumPrecisions; ++p) {
-    worst[p] = std::max(worst[p], other.worst[p]);
-    squares[p] += other.squares[p];
-  }
-  absolute_squares += other.absolute_squares;
-  room = std::min(room, other.room);
-  lost_row = lost_row || other.lost_row;
-  largest = std::max(largest, other.largest);
-  worst_as_stored = std::max(worst_as_stored, other.worst_as_stored);
-  cells += other.cells;
-  finite_cells += other.finite_cells;
-}
-
-bool Fit::IsRounding(Precision precision) const {
-  const int p = static_cast<int>(precision);
-  if (worst[p] > 1) return false;
-  return cells == 0 || std::sqrt(squares[p] / static_cast<double>(cells)) <= kTypicalUse;
-}
-
-double Fit::Rms() const { return cells > 0 ? std::sqrt(absolute_squares / static_cast<double>(cells)) : 0; }
 
 Problem BindProblem(const DiagnosisProblem& given) {
   const PlanShape shape = PlanShape::Of(given.q, given.k, given.v);
@@ -315,191 +274,6 @@ void Case::ChooseProbes() {
   std::vector<RowId> probes = wrong_rows_;
   probes.insert(probes.end(), right_rows_.begin(), right_rows_.end());
   evaluator_.KeepDots(probes);
-}
-
-namespace {
-
-// One cell against what is expected; bounds[p] without storage.
-void AddCell(const ObservedStage& o, RowId row, std::int64_t column, double want, const double* bounds, Fit* fit) {
-  const double got = o.At(row, column);
-  double difference = std::fabs(got - want);
-  if (want == got || (std::isnan(want) && std::isnan(got))) difference = 0;
-  if (std::isnan(difference)) difference = kInfinity;
-  if (o.stage == Stage::kMaskedScores && want == -kInfinity && got < kFillThreshold) difference = 0;
-  if (std::fabs(want) > o.storage.largest && std::isinf(got) && (want > 0) == (got > 0)) difference = 0;
-  const double storage = o.storage.relative * std::fabs(want) + o.storage.absolute;
-  for (int p = 0; p < kNumPrecisions; ++p) {
-    const double bound = bounds[p] + storage;
-    if (p == kNumPrecisions - 1) fit->room = std::min(fit->room, bound / (bounds[0] + storage));
-    const double ratio = difference == 0 ? 0 : std::isinf(difference) || !(bound > 0) ? kInfinity : difference / bound;
-    fit->worst[p] = std::max(fit->worst[p], ratio);
-    if (std::isfinite(ratio)) fit->squares[p] += ratio * ratio;
-  }
-  const StorageRoundoff of_file = RoundoffOf(o.view.dtype);
-  const double bound_as_stored =
-      bounds[static_cast<int>(Precision::kF32)] + of_file.relative * std::fabs(want) + of_file.absolute;
-  fit->worst_as_stored = std::max(fit->worst_as_stored, difference == 0 ? 0 : difference / bound_as_stored);
-  fit->finite_cells += std::isfinite(want) && std::isfinite(got);
-  if (std::isfinite(difference)) fit->absolute_squares += difference * difference;
-  if (difference > fit->largest || fit->cells == 0) {
-    fit->largest = difference;
-    fit->cell = {Name(o.stage), row.b, row.h, row.i, column, want, got};
-  }
-  ++fit->cells;
-}
-
-}  // namespace
-
-// All heads of the token of `row`, side by side, through w_out. Each context errs as its own bound says; the product adds its own.
-void Case::CompareProjected(const Variant& variant, RowId row, const ObservedStage& o, Fit* fit) const {
-  if (row.h != 0) return;
-  const std::int64_t heads = problem().heads, dim = problem().v_dim, in_dim = heads * dim;
-  std::vector<double> merged, error[kNumPrecisions];
-  RowState s;
-  for (std::int64_t h = 0; h < heads; ++h) {
-    s.max_dims = dim;
-    evaluator_.Evaluate(variant, {row.b, h, row.i}, &s);
-    const RowRoundoff roundoff = RoundoffOfRow(variant.operands->head_dim, s.num_visible, s.largest_dot, s.largest_score);
-    merged.insert(merged.end(), s.context.begin(), s.context.end());
-    for (int p = 0; p < kNumPrecisions; ++p) {
-      for (std::size_t d = 0; d < s.context.size(); ++d)
-        error[p].push_back(std::min(s.magnitude[d] * roundoff.weight[p], std::fabs(s.context[d]) + largest_value_[d]));
-    }
-  }
-  const bool left_out = w_out_.empty() || variant.out_projection == Variant::OutProjection::kLeftOut;
-  if (static_cast<std::int64_t>(merged.size()) != in_dim || (left_out && o.columns != in_dim)) return;
-  const bool transposed = variant.out_projection == Variant::OutProjection::kTransposed;
-  const double sums = 4 + std::sqrt(static_cast<double>(in_dim));
-  for (std::int64_t out = 0; out < o.columns; ++out) {
-    double want = 0, magnitude = 0, bounds[kNumPrecisions] = {};
-    if (left_out) {
-      want = merged[static_cast<std::size_t>(out)];
-      for (int p = 0; p < kNumPrecisions; ++p) bounds[p] = error[p][static_cast<std::size_t>(out)];
-    } else {
-      for (std::int64_t n = 0; n < in_dim; ++n) {
-        const double w = w_out_[static_cast<std::size_t>(transposed ? n * o.columns + out : out * in_dim + n)];
-        want += w * merged[static_cast<std::size_t>(n)];
-        magnitude += std::fabs(w * merged[static_cast<std::size_t>(n)]);
-        for (int p = 0; p < kNumPrecisions; ++p) bounds[p] += std::fabs(w) * error[p][static_cast<std::size_t>(n)];
-      }
-      if (variant.out_projection != Variant::OutProjection::kWithoutBias) want += b_out_[static_cast<std::size_t>(out)];
-      for (int p = 0; p < kNumPrecisions; ++p) bounds[p] += kUnitRoundoff[p] * sums * (magnitude + std::fabs(want));
-    }
-    AddCell(o, row, out, want, bounds, fit);
-  }
-}
-
-void Case::CompareRow(const Variant& variant, const RowState& s, RowId row, const ObservedStage& o, Fit* fit) const {
-  if (o.stage == Stage::kProjected) return CompareProjected(variant, row, o, fit);
-  const std::vector<double>* expected = nullptr;
-  std::vector<double> lse{s.lse};
-  switch (o.stage) {
-    case Stage::kScores:
-      expected = &s.scores;
-      break;
-    case Stage::kCapped:
-      expected = &s.capped;
-      break;
-    case Stage::kMaskedScores:
-      expected = &s.masked;
-      break;
-    case Stage::kWeights:
-      expected = &s.weights;
-      break;
-    case Stage::kLse:
-      expected = &lse;
-      break;
-    default:
-      expected = &s.context;
-      break;
-  }
-  const std::int64_t columns = static_cast<std::int64_t>(expected->size());
-  const bool first_look = o.stage == Stage::kContext && columns == std::min(o.columns, s.max_dims);
-  if (columns != o.columns && !first_look) return;  // a variant with keys of its own has no such stage
-  const Operands& operands = *variant.operands;
-  const RowRoundoff roundoff = RoundoffOfRow(operands.head_dim, s.num_visible, s.largest_dot, s.largest_score);
-  for (std::int64_t c = 0; c < columns; ++c) {
-    const std::size_t n = static_cast<std::size_t>(c);
-    const double want = (*expected)[n];
-    double bounds[kNumPrecisions];
-    for (int p = 0; p < kNumPrecisions; ++p) {
-      const double u = kUnitRoundoff[p];
-      switch (o.stage) {
-        case Stage::kScores:
-        case Stage::kCapped:
-        case Stage::kMaskedScores:
-          bounds[p] = roundoff.score[p] + 4 * u * std::fabs(want) + static_cast<double>(operands.head_dim) * kSmallestNormal;
-          break;
-        case Stage::kWeights:
-          bounds[p] = std::min(std::fabs(want) * roundoff.weight[p], 1 + std::fabs(want)) + u * 1e-4;
-          break;
-        case Stage::kLse:
-          bounds[p] = roundoff.lse[p] + 4 * u * std::fabs(want);
-          break;
-        default:
-          bounds[p] = std::min(s.magnitude[n] * roundoff.weight[p], std::fabs(want) + largest_value_[n]) +
-                      static_cast<double>(s.num_visible) * kSmallestNormal * (1 + largest_value_[n]);
-          break;
-      }
-    }
-    AddCell(o, row, c, want, bounds, fit);
-  }
-  if (o.stage != Stage::kContext) return;
-  bool all_zero = columns > 0;
-  double largest = 0;
-  for (std::int64_t c = 0; c < columns; ++c) {
-    all_zero = all_zero && o.At(row, c) == 0;
-    largest = std::max(largest, std::fabs((*expected)[static_cast<std::size_t>(c)]) /
-                                    std::max(largest_value_[static_cast<std::size_t>(c)], 1e-300));
-  }
-  fit->lost_row = all_zero && largest > 1e-3;
-}
-
-Fit Case::Compare(const Variant& variant, RowId row, RowState* state, const Stage* only) const {
-  Fit fit;
-  if (stopped()) {
-    std::fill(std::begin(fit.worst), std::end(fit.worst), kInfinity);
-    return fit;
-  }
-  evaluator_.Evaluate(variant, row, state);
-  for (const ObservedStage& o : observed_) {
-    if (only != nullptr && o.stage != *only) continue;
-    Fit one;
-    CompareRow(variant, *state, row, o, &one);
-    fit.Add(one);
-  }
-  fit.shared = IsShared(*state);
-  return fit;
-}
-
-std::vector<Fit> Case::CompareAll(const Variant& variant) const {
-  std::vector<Fit> fits(rows_.size());
-  Variant copy = variant;
-  if (copy.memo == nullptr) {
-    ParallelFor(threads_, static_cast<std::int64_t>(rows_.size()), [&](std::int64_t r, int) {
-      RowState state;
-      fits[static_cast<std::size_t>(r)] = Compare(copy, rows_[static_cast<std::size_t>(r)], &state);
-    });
-    return fits;
-  }
-  RowState state;
-  for (std::size_t r = 0; r < rows_.size(); ++r) fits[r] = Compare(copy, rows_[r], &state);
-  return fits;
-}
-
-Fit Case::UneditedOf(Stage stage) const {
-  Fit fit;
-  for (std::size_t o = 0; o < observed_.size(); ++o) {
-    if (observed_[o].stage != stage) continue;
-    for (const Fit& row : unedited_by_stage_[o]) fit.Add(row);
-  }
-  return fit;
-}
-
-Fit Case::Unedited() const {
-  Fit fit;
-  for (const Fit& row : unedited_) fit.Add(row);
-  return fit;
 }
 
 }  // namespace regard::internal

@@ -52,6 +52,9 @@ struct Fit {
   double Rms() const;
 };
 
+/// Whether neither one key nor the sink has nearly all of a row's weight.
+bool IsShared(const RowState& state);
+
 /// The stages of one row that an observation is compared with.
 class Case {
  public:

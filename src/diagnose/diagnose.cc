@@ -37,22 +37,24 @@ std::string Number(double x) {
   return text;
 }
 
-// The precision that explains the contract's misfit; null if none does.
-const char* RoundingName(const Case& c) {
+// The precision that explains the contract's misfit; null if none does. A sentence where it is known what was rounded.
+const char* RoundingName(const Case& c, std::vector<std::string>* evidence) {
   const Fit fit = c.Unedited();
   if (!fit.IsRounding(Precision::kBf16) || internal::LowPrecisionIsRefuted(c)) return nullptr;
-  for (const Precision precision : {Precision::kTf32, Precision::kBf16}) {
-    if (!fit.IsRounding(precision)) continue;
-    if (precision == Precision::kBf16) return "bf16";
-    // 11 bits or more: what the tensors are stored in tells f16 from tf32, and bf16 with f32 sums from both.
-    const auto stored_in = [&c](DType type) {
-      return c.problem().q.dtype == type ||
-             std::any_of(c.observed().begin(), c.observed().end(), [type](const ObservedStage& o) { return o.grid == type; });
-    };
-    if (stored_in(DType::kBF16)) return "bf16";
-    return stored_in(DType::kF16) ? "f16" : "tf32";
+  const auto stored_in = [&c](DType type) {
+    return c.problem().q.dtype == type ||
+           std::any_of(c.observed().begin(), c.observed().end(), [type](const ObservedStage& o) { return o.grid == type; });
+  };
+  const char* const of_11_bits = stored_in(DType::kF16) ? "f16" : "tf32";
+  if (const std::optional<internal::Reproduction> one = internal::ReproduceByRounding(c)) {
+    const char* const name = one->is_bf16 ? "bf16" : of_11_bits;
+    evidence->push_back(std::string("rounding ") + one->place + " to " + name +
+                        ", and nothing else, makes these numbers: the rms difference falls from " + Number(one->before) + " to " +
+                        Number(one->after));
+    return name;
   }
-  return nullptr;
+  // What the tensors are stored in tells f16 from tf32, and bf16 with f32 sums from both.
+  return fit.IsRounding(Precision::kTf32) && !stored_in(DType::kBF16) ? of_11_bits : "bf16";
 }
 
 // The element type whose values a wider file holds, if any: that is rounding too, of storage. Values that are right in full say nothing:
@@ -93,21 +95,26 @@ std::string TieBreaker(const std::vector<Candidate>& ties, const Case& c) {
          "that no block divides";
 }
 
+// The weights come first: right or wrong they halve what is left, and dropout shows in nothing else.
 std::string NextStep(const Case& c) {
-  if (c.given().weights) return "dump v as the kernel sees it, after any cache and head split, and compare that";
-  Stage wanted = Stage::kScores;
-  for (const Stage stage : {Stage::kScores, Stage::kMaskedScores, Stage::kWeights}) {
-    if (c.Find(stage) == nullptr) {
-      wanted = stage;
-      break;
-    }
-    if (!c.UneditedOf(stage).Matches())
-      return "the " + std::string(Name(stage)) +
-             " already differ: dump q and k as the kernel sees them, after any rotation and head split, and compare those";
+  const auto dump = [](Stage stage) {
+    const std::string name = Name(stage);
+    return "dump the " + name + " [batch, heads, q_len, kv_len] as well and run: regard check IN --observed OBS," + name + "=" +
+           name + ".npy";
+  };
+  const auto matches = [&c](Stage stage) { return c.UneditedOf(stage).Matches(); };
+  if (!c.given().weights && c.Find(Stage::kWeights) == nullptr) return dump(Stage::kWeights);
+  if (c.given().weights || matches(Stage::kWeights))
+    return "dump v as the kernel sees it, after any cache and head split, and compare that";
+  if (c.Find(Stage::kScores) == nullptr) return dump(Stage::kScores);
+  if (!matches(Stage::kScores)) {
+    return "the scores already differ: dump q and k as the kernel sees them, after any rotation and head split, and compare "
+           "those";
   }
-  const std::string name = Name(wanted);
-  return "dump the " + name + " [batch, heads, q_len, kv_len] as well and run: regard check IN --observed OBS," + name + "=" +
-         name + ".npy";
+  if (c.Find(Stage::kMaskedScores) == nullptr) return dump(Stage::kMaskedScores);
+  if (!matches(Stage::kMaskedScores))
+    return "the scores are right, the masked_scores differ: dump mask and bias as the kernel sees them";
+  return "the masked_scores are right, the weights differ: see along which axis the softmax runs, and over which keys";
 }
 
 void Summarise(const Case& c, Diagnosis* d) {
@@ -228,12 +235,14 @@ Diagnosis Diagnose(const DiagnosisProblem& problem, const ObservedTensors& obser
     break;
   }
   d.picture = internal::DrawPicture(c);
-  const char* rounding = RoundingName(c);
+  std::vector<std::string> of_rounding;
+  const char* rounding = RoundingName(c, &of_rounding);
   const std::vector<Candidate> found = Search(c, options, rounding != nullptr);
   if (!found.empty()) {
     TakeExplanations(found, c, &d);
   } else if (rounding != nullptr) {
     d.verdict = Verdict::kRounding;
+    d.evidence.insert(d.evidence.end(), of_rounding.begin(), of_rounding.end());
     d.precision = rounding;
     d.first_wrong_stage.clear();
   } else {

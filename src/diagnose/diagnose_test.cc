@@ -137,8 +137,77 @@ TEST(Diagnose, SomethingElseIsUnexplained) {
   const Diagnosis d = Diagnose({.q = q, .k = k, .v = v}, {.context = other});
   EXPECT_EQ(d.verdict, Verdict::kUnexplained) << d.summary;
   EXPECT_EQ(d.first_wrong_stage, "context");
-  EXPECT_NE(d.next_step.find("scores"), std::string::npos) << d.next_step;
+  EXPECT_NE(d.next_step.find("dump the weights"), std::string::npos) << d.next_step;
   EXPECT_GT(d.where.largest, 1);
+}
+
+// The context alone does not show dropout; the weights, which the next step asks for, do.
+TEST(Diagnose, ThatDropoutWasLeftOnTheWeightsTell) {
+  const Tensor q = Noise({1, 2, 9, 4}, 0.7), k = Noise({1, 2, 9, 4}, 1.3), v = Noise({1, 2, 9, 4}, 2.9);
+  const Tensor mask = DropoutMask({1, 2, 9, 9}, 0.25f, 3);
+  const Stages stages = ComputeStages(q, k, v, {}, {.path = Path::kReference});
+  const AttentionResult theirs = Attention(q, k, v, {.dropout = 0.25f, .dropout_seed = 3}, {.path = Path::kReference});
+  const DiagnosisProblem p{.q = q, .k = k, .v = v};
+  for (const TensorView& scores : {TensorView(), stages.scores.view()}) {
+    const Diagnosis blind = Diagnose(p, {.scores = scores, .context = theirs.context}, {}, {.pairs = false});
+    EXPECT_EQ(blind.verdict, Verdict::kUnexplained) << blind.summary;
+    EXPECT_NE(blind.next_step.find("dump the weights"), std::string::npos) << blind.next_step;
+  }
+  Tensor dropped = Tensor::CopyOf(stages.weights, DType::kF32);
+  for (std::int64_t n = 0; n < dropped.num_elements(); ++n) dropped.MutableAs<float>()[n] *= mask.As<float>()[n];
+  EXPECT_TRUE(Names(Diagnose(p, {.weights = dropped, .context = theirs.context}), "F75"));
+}
+
+// One place that rounds, each in a context that the bounds of 11 bits hold. What was rounded says which type it was.
+TEST(Diagnose, RoundingIsNamedAfterTheTypeThatReproducesIt) {
+  const Tensor q = Noise({1, 2, 40, 8}, 0.7), k = Noise({1, 2, 40, 8}, 1.3), v = Noise({1, 2, 40, 8}, 2.9);
+  const Tensor weights = ComputeStages(q, k, v, {}, {.path = Path::kReference}).weights;
+  const auto rounded = [](const Tensor& x, DType type) { return Tensor::CopyOf(Tensor::CopyOf(x, type), DType::kF32); };
+  const auto context = [&](const Tensor& w, const Tensor& values) {
+    Tensor result(DType::kF32, {1, 2, 40, 8});
+    for (std::int64_t row = 0; row < 80; ++row) {
+      for (std::int64_t d = 0; d < 8; ++d) {
+        double sum = 0;
+        for (std::int64_t j = 0; j < 40; ++j) sum += w(0, row / 40, row % 40, j) * values(0, row / 40, j, d);
+        result.MutableAs<float>()[row * 8 + d] = static_cast<float>(sum);
+      }
+    }
+    return result;
+  };
+  const auto expect = [&](const Tensor& theirs, const char* precision, const char* sentence) {
+    const Diagnosis d = Diagnose({.q = q, .k = k, .v = v}, {.context = theirs});
+    EXPECT_EQ(d.verdict, Verdict::kRounding) << d.summary;
+    EXPECT_EQ(d.precision, precision) << sentence;
+    const bool said = std::any_of(d.evidence.begin(), d.evidence.end(),
+                                  [&](const std::string& e) { return e.find(sentence) != std::string::npos; });
+    EXPECT_TRUE(said) << d.evidence.back();
+  };
+  expect(context(rounded(weights, DType::kBF16), v), "bf16", "rounding weights to bf16, and nothing else, makes these numbers");
+  expect(context(rounded(weights, DType::kF16), v), "tf32", "rounding weights to tf32, and nothing else, makes these numbers");
+  expect(context(weights, rounded(v, DType::kBF16)), "bf16", "rounding values to bf16");
+  const Tensor q16 = rounded(q, DType::kBF16), k16 = rounded(k, DType::kBF16);
+  expect(Tensor::CopyOf(ComputeStages(q16, k16, v, {}, {.path = Path::kReference}).context, DType::kF32), "bf16",
+         "rounding q and k to bf16");
+}
+
+// What is left to look at, stage by stage.
+TEST(Diagnose, TheNextStepGoesByTheStagesThatAreRight) {
+  const Tensor q = Noise({1, 2, 9, 4}, 0.7), k = Noise({1, 2, 9, 4}, 1.3), v = Noise({1, 2, 9, 4}, 2.9),
+               other = Noise({1, 2, 9, 4}, 0.37), wrong = Noise({1, 2, 9, 9}, 0.41);
+  const Stages right = ComputeStages(q, k, v, {}, {.path = Path::kReference});
+  const auto next = [&](const ObservedTensors& observed) {
+    return Diagnose({.q = q, .k = k, .v = v}, observed, {}, {.pairs = false}).next_step;
+  };
+  const auto says = [&](const ObservedTensors& observed, const char* part) {
+    const std::string step = next(observed);
+    EXPECT_NE(step.find(part), std::string::npos) << step;
+  };
+  says({.weights = right.weights, .context = other}, "dump v as the kernel sees it");
+  says({.weights = wrong, .context = other}, "dump the scores");
+  says({.scores = wrong, .weights = wrong, .context = other}, "dump q and k as the kernel sees them");
+  says({.scores = right.scores, .weights = wrong, .context = other}, "dump the masked_scores");
+  says({.scores = right.scores, .masked_scores = wrong, .weights = wrong, .context = other}, "dump mask and bias");
+  says({.scores = right.scores, .masked_scores = right.masked_scores, .weights = wrong, .context = other}, "the softmax runs");
 }
 
 TEST(Diagnose, TwoMistakesAtOnce) {

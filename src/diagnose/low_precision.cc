@@ -24,60 +24,66 @@ constexpr double kBudget = 2e8;
 // A place that moves the wrong rows by less than this part of what they differ, even in bf16, is out.
 constexpr double kLeastPart = 1e-3;
 
-// To 11 significant bits, ties to even.
-double Round(double x) {
-  constexpr std::uint64_t kDropped = (std::uint64_t{1} << 42) - 1;  // of 52
-  const std::uint64_t bits = std::bit_cast<std::uint64_t>(x);
-  if (!std::isfinite(x)) return x;
-  return std::bit_cast<double>((bits + kDropped / 2 + ((bits >> 42) & 1)) & ~kDropped);
-}
+// One place of the computation that rounds, to so many significant bits: 11 are those of tf32 and f16, 8 those of bf16.
+struct Rounding {
+  Place place;
+  int bits = 11;
 
-// What rounding at `place`, up to the scores, changes in the capped score of key j.
-double ScoreChange(Place place, const Operands& x, const RowState& s, std::size_t j) {
+  // Ties to even.
+  double operator()(double x) const {
+    const int dropped = 53 - bits;
+    const std::uint64_t mask = (std::uint64_t{1} << dropped) - 1, stored = std::bit_cast<std::uint64_t>(x);
+    if (!std::isfinite(x)) return x;
+    return std::bit_cast<double>((stored + mask / 2 + ((stored >> dropped) & 1)) & ~mask);
+  }
+};
+
+// What rounding, up to the scores, changes in the capped score of key j.
+double ScoreChange(Rounding round, const Operands& x, const RowState& s, std::size_t j) {
   double score = s.scores[j];
-  if (place == Place::kScores) {
-    score = Round(score);
+  if (round.place == Place::kScores) {
+    score = round(score);
   } else {
     const double* q = x.Q(s.id.b, s.id.h, s.id.i);
     const double* k = x.K(s.id.b, x.k_head[static_cast<std::size_t>(s.id.h)], static_cast<std::int64_t>(j));
     double dot = 0;
     for (std::int64_t n = 0; n < x.head_dim; ++n)
-      dot = place == Place::kInputs ? dot + Round(q[n]) * Round(k[n]) : Round(dot + q[n] * k[n]);
+      dot = round.place == Place::kInputs ? dot + round(q[n]) * round(k[n]) : round(dot + q[n] * k[n]);
     score = s.variant->scale * dot;
   }
   const double cap = s.variant->soft_cap;
   return (cap > 0 ? cap * std::tanh(score / cap) : score) - s.capped[j];
 }
 
-// By what rounding at `place` multiplies exp(masked score of j).
-double Factor(Place place, const Operands& operands, const RowState& s, std::size_t j, double largest) {
+// By what rounding multiplies exp(masked score of j).
+double Factor(Rounding round, const Operands& operands, const RowState& s, std::size_t j, double largest) {
   const double x = s.masked[j] - largest;
-  switch (place) {
+  switch (round.place) {
     case Place::kInputs:
     case Place::kDots:
     case Place::kScores:
-      return std::exp(ScoreChange(place, operands, s, j));
+      return std::exp(ScoreChange(round, operands, s, j));
     case Place::kExponents:
-      return std::exp(Round(x) - x);
+      return std::exp(round(x) - x);
     case Place::kExp:
-      return Round(std::exp(x)) / std::max(std::exp(x), std::numeric_limits<double>::min());
+      return round(std::exp(x)) / std::max(std::exp(x), std::numeric_limits<double>::min());
     case Place::kExpPolynomial: {
       // exp x = 2ⁿ·exp(f·ln 2) with a polynomial of degree 3 for 0 ≤ f < 1: its error grows like f⁴.
       const double whole = x * 1.4426950408889634, f = whole - std::floor(whole);
-      return 1 + kRoundoff * f * f * f * f;
+      return 1 + std::exp2(-round.bits) * f * f * f * f;
     }
     default:
       return 1;
   }
 }
 
-// The weights of a row after rounding at `place`; ln of what that multiplies their sum by.
-std::vector<double> WeightsAfter(Place place, const Operands& operands, const RowState& s, double* log_sum) {
+// The weights of a row after rounding; ln of what that multiplies their sum by.
+std::vector<double> WeightsAfter(Rounding round, const Operands& operands, const RowState& s, double* log_sum) {
   *log_sum = 0;
   std::vector<double> weights = s.weights;
-  if (place == Place::kWeights) {
-    for (double& w : weights) w = Round(w);
-  } else if (place < Place::kWeights) {
+  if (round.place == Place::kWeights) {
+    for (double& w : weights) w = round(w);
+  } else if (round.place < Place::kWeights) {
     double largest = s.sink, left = 1, sum = 0;
     for (std::size_t j = 0; j < weights.size(); ++j) {
       if (weights[j] > 0) largest = std::max(largest, s.masked[j]);
@@ -85,7 +91,7 @@ std::vector<double> WeightsAfter(Place place, const Operands& operands, const Ro
     for (std::size_t j = 0; j < weights.size(); ++j) {
       if (!(weights[j] > 0)) continue;
       left -= weights[j];
-      weights[j] *= Factor(place, operands, s, j, largest);
+      weights[j] *= Factor(round, operands, s, j, largest);
       sum += weights[j];
     }
     sum += std::max(left, 0.0);  // the sink's
@@ -95,47 +101,47 @@ std::vector<double> WeightsAfter(Place place, const Operands& operands, const Ro
   return weights;
 }
 
-// What rounding at `place` changes in the context of a row.
-std::vector<double> ContextChange(Place place, const Case& c, const RowState& s) {
+// What rounding changes in the context of a row.
+std::vector<double> ContextChange(Rounding round, const Case& c, const RowState& s) {
   const Operands& x = c.evaluator().operands();
   double log_sum = 0;
-  const std::vector<double> weights = WeightsAfter(place, x, s, &log_sum);
+  const std::vector<double> weights = WeightsAfter(round, x, s, &log_sum);
   std::vector<double> change(s.context.size(), 0);
   for (std::size_t j = 0; j < weights.size(); ++j) {
     if (s.weights[j] == 0) continue;
     const double* v = x.V(s.id.b, x.v_head[static_cast<std::size_t>(s.id.h)], static_cast<std::int64_t>(j));
     for (std::size_t n = 0; n < change.size(); ++n) {
-      if (place == Place::kValues) {
-        change[n] += s.weights[j] * (Round(v[n]) - v[n]);
-      } else if (place == Place::kResult) {
-        change[n] = Round(change[n] + s.weights[j] * v[n]);  // the sum so far
+      if (round.place == Place::kValues) {
+        change[n] += s.weights[j] * (round(v[n]) - v[n]);
+      } else if (round.place == Place::kResult) {
+        change[n] = round(change[n] + s.weights[j] * v[n]);  // the sum so far
       } else {
         change[n] += (weights[j] - s.weights[j]) * v[n];
       }
     }
   }
-  if (place == Place::kResult) {
+  if (round.place == Place::kResult) {
     for (std::size_t n = 0; n < change.size(); ++n) change[n] -= s.context[n];
   }
   return change;
 }
 
-// One stage of one row: what is expected, what f32 may change (as in case.cc) and what rounding at each place does.
+// One stage of one row: what is expected, what f32 may change (as in compare.cc) and what rounding at each place, to the same number of bits, does.
 struct Row {
   std::vector<double> values, bounds;
   std::array<std::vector<double>, kNumPlaces> changes;  // empty: that place comes later, or is not computed
 };
 
-Row ContextOf(const Case& c, const RowState& s) {
+Row ContextOf(const Case& c, const RowState& s, int bits) {
   Row row{s.context, {}, {}};
   const RowRoundoff f32 = RoundoffOfRow(c.evaluator().operands().head_dim, s.num_visible, s.largest_dot, s.largest_score);
   for (const double m : s.magnitude) row.bounds.push_back(m * f32.weight[static_cast<int>(Precision::kF32)]);
   for (int p = c.given().weights ? static_cast<int>(Place::kWeights) : 0; p < kNumPlaces; ++p)
-    row.changes[static_cast<std::size_t>(p)] = ContextChange(static_cast<Place>(p), c, s);
+    row.changes[static_cast<std::size_t>(p)] = ContextChange({static_cast<Place>(p), bits}, c, s);
   return row;
 }
 
-Row RowBeforeContext(const Case& c, Stage stage, const RowState& s) {
+Row RowBeforeContext(const Case& c, Stage stage, const RowState& s, int bits) {
   const Operands& x = c.evaluator().operands();
   constexpr int kF32 = static_cast<int>(Precision::kF32);
   const RowRoundoff f32 = RoundoffOfRow(x.head_dim, s.num_visible, s.largest_dot, s.largest_score);
@@ -146,7 +152,7 @@ Row RowBeforeContext(const Case& c, Stage stage, const RowState& s) {
     for (int p = 0; p <= static_cast<int>(Place::kWeights); ++p) {
       double log_sum = 0;
       std::vector<double>& change = row.changes[static_cast<std::size_t>(p)];
-      change = WeightsAfter(static_cast<Place>(p), x, s, &log_sum);
+      change = WeightsAfter({static_cast<Place>(p), bits}, x, s, &log_sum);
       for (std::size_t j = 0; j < change.size(); ++j) change[j] -= s.weights[j];
     }
     return row;
@@ -155,7 +161,7 @@ Row RowBeforeContext(const Case& c, Stage stage, const RowState& s) {
     row.values = {s.lse}, row.bounds = {f32.lse[kF32] + 4 * kUnitRoundoff[kF32] * std::fabs(s.lse)};
     for (int p = 0; p < static_cast<int>(Place::kWeights); ++p) {
       double log_sum = 0;
-      WeightsAfter(static_cast<Place>(p), x, s, &log_sum);
+      WeightsAfter({static_cast<Place>(p), bits}, x, s, &log_sum);
       row.changes[static_cast<std::size_t>(p)] = {log_sum};
     }
   } else {
@@ -163,16 +169,16 @@ Row RowBeforeContext(const Case& c, Stage stage, const RowState& s) {
     for (const double y : row.values) row.bounds.push_back(f32.score[kF32] + 4 * kUnitRoundoff[kF32] * std::fabs(y));
     for (const Place place : {Place::kInputs, Place::kDots, Place::kScores}) {
       std::vector<double>& change = row.changes[static_cast<std::size_t>(place)];
-      for (std::size_t j = 0; j < row.values.size(); ++j) change.push_back(ScoreChange(place, x, s, j));
+      for (std::size_t j = 0; j < row.values.size(); ++j) change.push_back(ScoreChange({place, bits}, x, s, j));
     }
   }
   std::vector<double>& change = row.changes[static_cast<std::size_t>(Place::kResult)];
-  for (const double y : row.values) change.push_back(Round(y) - y);
+  for (const double y : row.values) change.push_back(Rounding{Place::kResult, bits}(y)-y);
   return row;
 }
 
 // All heads of a token, through w_out where it is given.
-Row ProjectedOf(const Case& c, const ObservedStage& o, RowId id) {
+Row ProjectedOf(const Case& c, const ObservedStage& o, RowId id, int bits) {
   const Variant unedited = c.evaluator().Unedited();
   const std::size_t columns = static_cast<std::size_t>(o.columns);
   Row merged;
@@ -182,7 +188,7 @@ Row ProjectedOf(const Case& c, const ObservedStage& o, RowId id) {
   };
   for (std::int64_t h = 0; h < c.problem().heads; ++h) {
     c.evaluator().Evaluate(unedited, {id.b, h, id.i}, &s);
-    const Row head = ContextOf(c, s);
+    const Row head = ContextOf(c, s, bits);
     append(head.values, &merged.values), append(head.bounds, &merged.bounds);
     for (std::size_t p = 0; p < kNumPlaces; ++p) append(head.changes[p], &merged.changes[p]);
   }
@@ -200,6 +206,14 @@ Row ProjectedOf(const Case& c, const ObservedStage& o, RowId id) {
   Row row{project(merged.values, c.b_out(), false), project(merged.bounds, zeros, true), {}};
   for (std::size_t p = 0; p < kNumPlaces; ++p) row.changes[p] = project(merged.changes[p], zeros, false);
   return row;
+}
+
+Row RowOf(const Case& c, const ObservedStage& o, RowId id, int bits) {
+  if (o.stage == Stage::kProjected) return ProjectedOf(c, o, id, bits);
+  const Variant unedited = c.evaluator().Unedited();  // to which the state refers
+  RowState s;
+  c.evaluator().Evaluate(unedited, id, &s);
+  return o.stage == Stage::kContext ? ContextOf(c, s, bits) : RowBeforeContext(c, o.stage, s, bits);
 }
 
 // Half an ulp of the stored number.
@@ -276,19 +290,17 @@ std::vector<std::size_t> Sample(std::size_t size, std::size_t most, const Predic
   return sample;
 }
 
-bool IsRefuted(const Case& c, const ObservedStage& o, const std::vector<Fit>& fits) {
-  const std::vector<RowId>& rows = c.rows();
-  const Variant unedited = c.evaluator().Unedited();
-  const auto compared = [&](std::size_t r) { return fits[r].cells > 0; };
-  const auto row_of = [&](RowId id) {
-    if (o.stage == Stage::kProjected) return ProjectedOf(c, o, id);
-    RowState s;
-    c.evaluator().Evaluate(unedited, id, &s);
-    return o.stage == Stage::kContext ? ContextOf(c, s) : RowBeforeContext(c, o.stage, s);
-  };
+std::size_t MostRows(const Case& c) {
   const Operands& x = c.evaluator().operands();
   const double price = static_cast<double>(x.kv_len) * static_cast<double>(x.head_dim + x.v_dim);
-  const std::size_t most = std::clamp(static_cast<std::size_t>(kBudget / std::max(price, 1.0)), kFewestRows, kMostRows);
+  return std::clamp(static_cast<std::size_t>(kBudget / std::max(price, 1.0)), kFewestRows, kMostRows);
+}
+
+bool IsRefuted(const Case& c, const ObservedStage& o, const std::vector<Fit>& fits) {
+  const std::vector<RowId>& rows = c.rows();
+  const auto compared = [&](std::size_t r) { return fits[r].cells > 0; };
+  const auto row_of = [&](RowId id) { return RowOf(c, o, id, 11); };
+  const std::size_t most = MostRows(c);
   // The cells of a row of scores or weights are keys, each with rounding of its own; those of a context share that of the weights.
   const bool cells_are_keys = o.stage < Stage::kLse;
   const std::vector<std::size_t> sample = Sample(rows.size(), most, compared);
@@ -326,7 +338,64 @@ bool IsRefuted(const Case& c, const ObservedStage& o, const std::vector<Fit>& fi
   return any_place;
 }
 
+// Of the differences of wrong rows, beyond half an ulp: Σ² as they are, and of what rounding at each place leaves of them.
+struct Left {
+  double before = 0;
+  std::array<double, kNumPlaces> after = {};
+  std::int64_t cells = 0;
+
+  void Add(const ObservedStage& o, RowId id, const Row& row) {
+    for (std::size_t n = 0; n < row.values.size(); ++n) {
+      const double got = o.At(id, static_cast<std::int64_t>(n)), difference = got - row.values[n];
+      if (!std::isfinite(difference)) continue;
+      const auto square_beyond = [half = HalfUlp(o.storage, got)](double x) {
+        const double beyond = std::max(std::fabs(x) - half, 0.0);
+        return beyond * beyond;
+      };
+      ++cells;
+      before += square_beyond(difference);
+      for (std::size_t p = 0; p < kNumPlaces; ++p)
+        after[p] += square_beyond(difference - (row.changes[p].empty() ? 0 : row.changes[p][n]));
+    }
+  }
+  void Add(const Left& other) {
+    before += other.before, cells += other.cells;
+    for (std::size_t p = 0; p < kNumPlaces; ++p) after[p] += other.after[p];
+  }
+};
+
 }  // namespace
+
+std::optional<Reproduction> ReproduceByRounding(const Case& c) {
+  constexpr const char* kPlaces[kNumPlaces] = {
+      "q and k", "sums of products", "scores", "exponents", "exp", "a polynomial for exp", "weights", "values", "the result"};
+  constexpr double kLeastFall = 4;  // of the root mean square
+  constexpr std::int64_t kFewestCells = 8;
+  for (std::size_t n = 0; n < c.observed().size(); ++n) {
+    const ObservedStage& o = c.observed()[n];
+    const std::vector<Fit>& fits = c.UneditedRowsOf(n);
+    if (c.UneditedOf(o.stage).Matches()) continue;
+    const std::vector<std::size_t> wrong = Sample(c.rows().size(), std::min(MostRows(c), kFewestRows),
+                                                  [&](std::size_t r) { return fits[r].cells > 0 && !fits[r].Matches(); });
+    std::optional<Reproduction> best;
+    for (const int bits : {11, 8}) {
+      std::vector<Left> of_rows(wrong.size());
+      ParallelFor(c.threads(), static_cast<std::int64_t>(wrong.size()), [&](std::int64_t w, int) {
+        const RowId id = c.rows()[wrong[static_cast<std::size_t>(w)]];
+        of_rows[static_cast<std::size_t>(w)].Add(o, id, RowOf(c, o, id, bits));
+      });
+      Left left;
+      for (const Left& row : of_rows) left.Add(row);
+      for (std::size_t p = 0; p < kNumPlaces && left.cells >= kFewestCells; ++p) {
+        const double cells = static_cast<double>(left.cells);
+        const Reproduction one{kPlaces[p], bits == 8, std::sqrt(left.before / cells), std::sqrt(left.after[p] / cells)};
+        if (one.after * kLeastFall <= one.before && (!best || one.after < best->after)) best = one;
+      }
+    }
+    return best;  // the first stage that differs
+  }
+  return std::nullopt;
+}
 
 bool LowPrecisionIsRefuted(const Case& c) {
   for (const Fit& row : c.unedited()) {

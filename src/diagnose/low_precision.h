@@ -16,11 +16,24 @@
 // move any row.
 #pragma once
 
+#include <optional>
+
 #include "diagnose/case.h"
 
 namespace regard::internal {
 
 /// True where low precision cannot be the explanation: every place of rounding is out, or rows are zeros that should be none.
 bool LowPrecisionIsRefuted(const Case& c);
+
+/// One place of rounding that, all else being exact, makes the numbers that were observed.
+struct Reproduction {
+  const char* place;     // "weights", …
+  bool is_bf16;          // 8 bits; else 11
+  double before, after;  // the root mean square of the differences, without and with it
+};
+
+/// Of the first observed stage that differs, the place and the number of bits that leave least of its differences: a quarter at most, over
+/// eight cells or more. It tells bf16 at a place that averages out, such as the weights, from arithmetic with 11 bits everywhere.
+std::optional<Reproduction> ReproduceByRounding(const Case& c);
 
 }  // namespace regard::internal
