@@ -74,10 +74,18 @@ std::optional<std::int64_t> ObservedLayer(const std::string& list) {
   return layer;
 }
 
+// What to give instead of a name that is no result; of several names none is near to one.
+std::string WhichResult(const std::string& name) {
+  const std::string_view meant = io::NearMiss(name, kStages);
+  return meant.empty() ? fmt::format("give one of {}", fmt::join(kStages, ", ")) : fmt::format("is {} meant?", meant);
+}
+
 using Arrays = std::map<std::string, Tensor>;
 
 void ReadInto(Arrays* arrays, const std::string& flag, const std::string& source, const std::optional<std::int64_t>& layer) {
   const auto [stated, path] = SplitSource(source);
+  if (!stated.empty() && StageName(stated, {}).empty())
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("{}: {} is not a result; {}", flag, stated, WhichResult(stated)));
   const io::File file = io::File::Open(path);
   std::string names;
   for (const io::ArrayInfo& array : file.arrays()) {
@@ -92,11 +100,8 @@ void ReadInto(Arrays* arrays, const std::string& flag, const std::string& source
     arrays->emplace(stage, file.Read(array.name));
   }
   if (arrays->empty()) {
-    const std::string_view meant = io::NearMiss(names, kStages);  // says something when there is one name only
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("{}: {} holds {} and no result; {}", flag, file.path(), names.empty() ? "nothing" : names,
-                            meant.empty() ? fmt::format("give one of {}", fmt::join(kStages, ", "))
-                                          : fmt::format("is {} meant?", meant)));
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("{}: {} holds {} and no result; {}", flag, file.path(),
+                                                         names.empty() ? "nothing" : names, WhichResult(names)));
   }
 }
 

@@ -108,6 +108,20 @@ TEST(Check, NamesAMisspeltResult) {
   EXPECT_NE(outcome.err.find("is context meant?"), std::string::npos) << outcome.err;
 }
 
+// A name before the file is said once, however many arrays there are, and before the file is looked at.
+TEST(Check, NamesAResultThatIsNone) {
+  const auto message = [](const std::string& observed) {
+    const Outcome outcome = Regard("check testdata/six_tokens.npz --observed " + observed);
+    EXPECT_EQ(outcome.status, 2);
+    return outcome.err;
+  };
+  EXPECT_EQ(message("foo=testdata/six_tokens.npz"),
+            "regard: --observed: foo is not a result; give one of scores, capped, masked_scores, weights, lse, context, "
+            "projected\n");
+  EXPECT_EQ(message("wieghts=testdata/six_tokens.npz"),
+            "regard: --observed: wieghts is not a result; is weights meant?\n");
+}
+
 TEST(Check, TheThirdStage) {
   const std::string file = Scratch("third.npz"), theirs = Scratch("third_context.npy");
   const Tensor w = Tensor::Of<float>({2, 2}, {0.25f, 0.75f, 0.5f, 0.5f}), v = Tensor::Of<float>({2, 1}, {4, 8});
