@@ -112,7 +112,7 @@ void OccupyClosedDescriptors() {
   }
 }
 
-// Libraries may end the process: OpenMP's does, with status 1, when the system refuses it a thread.
+// Libraries may end the process: OpenMP's does when the system refuses it a thread, GCC's with status 1, Clang's by abort().
 bool ended_by_main = false;
 void OnExit() {
   if (ended_by_main) return;
@@ -140,6 +140,9 @@ int main(int argc, char** argv) {
   regard::cli::OccupyClosedDescriptors();
   std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is an error of write() instead
   std::atexit(regard::cli::OnExit);
+#ifdef __clang__
+  std::signal(SIGABRT, [](int) { regard::cli::OnExit(); });
+#endif
   regard::cli::Streams streams;
   regard::cli::End(regard::cli::Main(argc, argv, streams));
 }

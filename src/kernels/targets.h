@@ -2,8 +2,11 @@
 // of them agree.
 //
 // Left out: SSSE3 (SSE4 is as old in practice), AVX3_DL (its additions serve no f32 kernel), and the targets whose vector length
-// is unknown to the compiler, since accumulators live in arrays of vectors.
+// is unknown to the compiler, since accumulators live in arrays of vectors. EMU128, too, which GCC before 12.3 cannot compile, so that the portable
+// target is SCALAR with every compiler.
 #pragma once
+
+#define HWY_BROKEN_EMU128 1
 
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_AVX3_DL | HWY_RVV | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
 

@@ -42,7 +42,7 @@ int LanesOf(std::string_view target) {
   if (target.starts_with("AVX3")) return 16;
   if (target == "AVX2") return 8;
   if (target == "SCALAR") return 1;
-  return 4;  // SSE4, NEON, VSX, EMU128
+  return 4;  // SSE4, NEON, VSX
 }
 
 // Keeps a value out of the optimiser's hands: it must be in a register here, and may be anything afterwards.
