@@ -3,7 +3,7 @@
 // Model: every product, sum and stored intermediate of the computation rounds with unit roundoff u; the result is then stored in the
 // observed element type, with its own roundoff. For one row, with n keys and d dimensions,
 //
-//     δ(u) = c·u·((1 + √d/4)·A + S)          error of a masked score: A = |scale|·‖q‖·max‖k‖ ≥ |scale|·Σ|q·k|, S = largest |masked score|
+//     δ(u) = c·u·((1 + √d/4)·A + S)          error of a masked score: A = |scale|·‖q‖·max‖k‖ ≥ |scale|·Σ|q·k|, S = largest |masked score| or |sink|
 //     ρ(u) = exp(2δ) − 1 + c·u·(4 + 2√n)     relative error of a weight: score and maximum err by δ each, then exp, sum and quotient
 //
 // Sums of n terms are taken to err like √n, not n: rounding errors are not all of one sign (Higham and Mary 2019). c is 4 for f32, where

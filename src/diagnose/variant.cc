@@ -271,6 +271,8 @@ void Evaluator::FindMagnitudes(RowState& s) {
     largest_norm = std::max(largest_norm, norms[j] * (1 - tanh * tanh));
     s.largest_score = std::max(s.largest_score, std::fabs(s.masked[j]));
   }
+  // A sink is exponentiated beside them.
+  if (std::isfinite(s.sink) && s.sink > largest - 60) s.largest_score = std::max(s.largest_score, std::fabs(s.sink));
   s.largest_dot = std::fabs(s.variant->scale) *
                   o.q_norm[static_cast<std::size_t>((s.id.b * o.heads + s.id.h) * o.q_len + s.id.i)] * largest_norm;
 }
@@ -315,10 +317,10 @@ void Evaluator::Evaluate(const Variant& variant, RowId row, RowState* state) con
   RowState& s = *state;
   const RowId source = variant.output_row ? variant.output_row(row) : row;
   EvaluateMasked(variant, source, state);
-  FindMagnitudes(s);
   const View4& sinks = problem_.sinks;
   s.sink = sinks.data != nullptr ? LoadDouble(sinks.data, sinks.dtype, sinks.Offset(0, source.h, 0, 0)) : -kInfinity;
   if (variant.sink) s.sink = variant.sink(s);
+  FindMagnitudes(s);
   if (variant.softmax) {
     variant.softmax(s);
   } else {

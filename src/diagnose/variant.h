@@ -89,7 +89,7 @@ struct RowState {
   std::int64_t max_dims = 1 << 30;  // only so many dimensions of the context, for a first look
   // Over visible keys whose weight is not negligible: what rounding errors of the scores are proportional to.
   double largest_dot = 0;    // |scale|·‖q‖·max ‖k‖
-  double largest_score = 0;  // max |masked score|
+  double largest_score = 0;  // max |masked score|, of the sink too
 };
 
 using RowEdit = std::function<void(RowState&)>;
