@@ -30,8 +30,8 @@ bool IsIndexType(DType dtype) { return dtype == DType::kI32 || dtype == DType::k
 Status BindOperand(const char* name, const TensorView& view, DType dtype, bool strided_dim, View4* out, std::int64_t dims[4]) {
   if (!view) return Status::Failure(kInvalidArgument, "%s: missing; pass q, k and v", name);
   if (view.rank() != 4 && view.rank() != 2) {
-    return Status::Failure(kShapeMismatch, "%s: shape %s has %d axes; give [batch, heads, tokens, dim] or [tokens, dim]", name,
-                           ShapeText(view.shape()).text, view.rank());
+    return Status::Failure(kShapeMismatch, "%s: shape %s has %d %s; give [batch, heads, tokens, dim] or [tokens, dim]", name,
+                           ShapeText(view.shape()).text, view.rank(), AxisWord(view.rank()));
   }
   if (!IsFloat(view.dtype())) {
     return Status::Failure(kInvalidArgument, "%s: element type %s is not a float type; convert it to f32, f16, bf16 or f64", name,

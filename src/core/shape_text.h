@@ -1,4 +1,4 @@
-// "2×3×4" without allocation, for messages of functions that must not allocate.
+// Shapes in messages: "2×3×4" without allocation, for functions that must not allocate; "1 axis" and "3 axes".
 #pragma once
 
 #include <cinttypes>
@@ -19,5 +19,7 @@ struct ShapeText {
   }
   char text[96];
 };
+
+inline const char* AxisWord(int count) { return count == 1 ? "axis" : "axes"; }
 
 }  // namespace regard::internal

@@ -11,6 +11,7 @@
 
 #include "core/copy.h"
 #include "core/problem.h"
+#include "core/shape_text.h"
 #include "regard/error.h"
 
 namespace regard {
@@ -71,7 +72,8 @@ TensorView::TensorView(const void* data, DType dtype, const Dims& shape, const D
     : data_(data), dtype_(dtype), given_(true), shape_(shape), strides_(strides) {
   if (shape.size() != strides.size()) {
     throw Error(ErrorCode::kShapeMismatch, "strides: " + std::to_string(strides.size()) + " values for a tensor with " +
-                                               std::to_string(shape.size()) + " axes; give one stride an axis");
+                                               std::to_string(shape.size()) + " " + internal::AxisWord(shape.size()) +
+                                               "; give one stride an axis");
   }
   if (NumElements(shape) > 0 && data == nullptr) {
     throw Error(ErrorCode::kInvalidArgument, "data: null pointer for a tensor of shape " + ToString(shape) + "; pass its memory");

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 
+#include "core/shape_text.h"
 #include "io/file_error.h"
 
 namespace regard::io {
@@ -10,8 +11,8 @@ using enum ErrorCode;
 
 std::array<TensorView, 3> SplitFusedQkv(const TensorView& qkv, std::int64_t num_heads, std::int64_t num_kv_heads) {
   if (qkv.rank() != 2 && qkv.rank() != 3) {
-    Fail(kShapeMismatch, "qkv", "shape {} has {} axes; give [tokens, width] or [batch, tokens, width]", ToString(qkv.shape()),
-         qkv.rank());
+    Fail(kShapeMismatch, "qkv", "shape {} has {} {}; give [tokens, width] or [batch, tokens, width]", ToString(qkv.shape()),
+         qkv.rank(), internal::AxisWord(qkv.rank()));
   }
   const TensorView x = qkv.rank() == 3 ? qkv : qkv.Unsqueeze(0);
   const std::int64_t blocks = num_heads + 2 * num_kv_heads, width = x.dim(2);

@@ -98,7 +98,7 @@ const Case kShapes[] = {
     {"rank_1",
      [](ProblemFile& f) { f.Add("q", Numbers({4})).Add("k", Numbers({4})).Add("v", Numbers({4})); },
      {},
-     "q: shape 4 has 1 axes; give [tokens, dim], [batch, heads, tokens, dim], or 3 axes with --layout"},
+     "q: shape 4 has 1 axis; give [tokens, dim], [batch, heads, tokens, dim], or 3 axes with --layout"},
     {"rank_3",
      [](ProblemFile& f) {
        f.Add("q", Numbers({2, 4, 8})).Add("k", Numbers({2, 4, 8})).Add("v", Numbers({2, 4, 8}));
@@ -177,7 +177,7 @@ const Case kShapes[] = {
     {"inputs_rank",
      [](ProblemFile& f) { f.Add("x", Numbers({4})); },
      {},
-     "inputs: shape 4 has 1 axes; give [tokens, dim] or [batch, tokens, dim]"},
+     "inputs: shape 4 has 1 axis; give [tokens, dim] or [batch, tokens, dim]"},
     {"inputs_layout",
      [](ProblemFile& f) {
        f.Add("x", Numbers({4, 3}));

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <utility>
 
+#include "core/shape_text.h"
 #include "io/file_error.h"
 
 namespace regard::io {
@@ -62,8 +63,8 @@ bool ParseLayout(std::string_view text, Layout* layout) noexcept {
 Layout ChooseLayout(std::string_view name, const TensorView& view, const std::optional<Layout>& stated) {
   const std::string shape = ToString(view.shape());
   if (view.rank() < 2 || view.rank() > 4) {
-    Fail(kShapeMismatch, name, "shape {} has {} axes; give [tokens, dim], [batch, heads, tokens, dim], or 3 axes with --layout",
-         shape, view.rank());
+    Fail(kShapeMismatch, name, "shape {} has {} {}; give [tokens, dim], [batch, heads, tokens, dim], or 3 axes with --layout",
+         shape, view.rank(), internal::AxisWord(view.rank()));
   }
   if (!stated && view.rank() == 3) {
     Fail(kShapeMismatch, name,

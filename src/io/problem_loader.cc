@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "core/shape_text.h"
 #include "io/file_error.h"
 #include "io/fused_qkv.h"
 #include "io/problem_layout.h"
@@ -288,8 +289,8 @@ void ProblemLoader::LoadSelfAttention() {
   problem_.inputs = TakeFloat("inputs");
   const TensorView& inputs = problem_.inputs;
   if (inputs.rank() != 2 && inputs.rank() != 3) {
-    Fail(kShapeMismatch, "inputs", "shape {} has {} axes; give [tokens, dim] or [batch, tokens, dim]", ToString(inputs.shape()),
-         inputs.rank());
+    Fail(kShapeMismatch, "inputs", "shape {} has {} {}; give [tokens, dim] or [batch, tokens, dim]", ToString(inputs.shape()),
+         inputs.rank(), internal::AxisWord(inputs.rank()));
   }
   if (options_.layout && !(inputs.rank() == 3 && *options_.layout == Layout::kBsd)) {
     Fail(kInvalidArgument, "--layout", "{}, but inputs are [tokens, dim] or [batch, tokens, dim]; leave it out",
@@ -338,8 +339,8 @@ void ProblemLoader::JoinPast() {
     const bool like_k = !four && problem_.kind == Problem::Kind::kAttention && past[i].rank() == (problem_.axes.heads ? 3 : 2);
     const bool two = past[i].rank() == 2 && present[i]->dim(0) == 1 && present[i]->dim(1) == 1;
     if (!four && !like_k && !two) {
-      Fail(kShapeMismatch, names[i], "shape {} has {} axes; give [batch, kv_heads, tokens, dim]", ToString(past[i].shape()),
-           past[i].rank());
+      Fail(kShapeMismatch, names[i], "shape {} has {} {}; give [batch, kv_heads, tokens, dim]", ToString(past[i].shape()),
+           past[i].rank(), internal::AxisWord(past[i].rank()));
     }
     const Layout layout = four ? (bshd ? Layout::kBshd : Layout::kBhsd) : problem_.axes.layout;
     if (layout == Layout::kBsd && past[i].dim(2) % present[i]->dim(1) != 0) {
@@ -382,8 +383,9 @@ void ProblemLoader::LoadThirdStage() {
   const int axes_of_v = 2 + (problem_.axes.batch ? 1 : 0) + (problem_.axes.heads ? 1 : 0);
   const bool heads_of_their_own = !problem_.axes.heads && weights.rank() == axes_of_v + 1;
   if (weights.rank() != axes_of_v && !heads_of_their_own) {
-    Fail(kShapeMismatch, "weights", "shape {} has {} axes, expected {} to go with {} {}; give [.., heads, q_len, kv_len]",
-         ToString(weights.shape()), weights.rank(), axes_of_v, name, ToString(values.shape()));
+    Fail(kShapeMismatch, "weights", "shape {} has {} {}, expected {} to go with {} {}; give [.., heads, q_len, kv_len]",
+         ToString(weights.shape()), weights.rank(), internal::AxisWord(weights.rank()), axes_of_v, name,
+         ToString(values.shape()));
   }
   if (heads_of_their_own) {
     problem_.axes.heads = true;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/shape_text.h"
 #include "kernels/kernels.h"
 #include "regard/error.h"
 #include "staged/matrix_product.h"
@@ -25,8 +26,8 @@ void CheckOperand(const char* name, const TensorView& x, int min_rank) {
                                                  " is not a float type; convert it to f32, f16, bf16 or f64");
   }
   if (x.rank() < min_rank) {
-    throw Error(ErrorCode::kShapeMismatch, Quote(name, x) + " has " + std::to_string(x.rank()) + " axes; give " +
-                                               std::to_string(min_rank) + " or more" +
+    throw Error(ErrorCode::kShapeMismatch, Quote(name, x) + " has " + std::to_string(x.rank()) + " " +
+                                               internal::AxisWord(x.rank()) + "; give " + std::to_string(min_rank) + " or more" +
                                                (min_rank == 2 ? ", [.., tokens, dim]" : ""));
   }
   for (std::int64_t dim : x.shape()) {

@@ -162,7 +162,7 @@ TEST(Stages, RefuseWhatDoesNotFit) {
   ExpectError([&] { Scores(a, b); }, ErrorCode::kShapeMismatch, "k: dim=5, expected q's dim=4");
   ExpectError([&] { Scores(a, rank3); }, ErrorCode::kShapeMismatch, "k: shape 2×3×4 does not match q's 3×4");
   ExpectError([&] { ScoresByLoops(rank3, other3); }, ErrorCode::kShapeMismatch, "k: shape 1×3×4 does not match q's 2×3×4");
-  ExpectError([&] { Scores(row, a); }, ErrorCode::kShapeMismatch, "q: shape 4 has 1 axes");
+  ExpectError([&] { Scores(row, a); }, ErrorCode::kShapeMismatch, "q: shape 4 has 1 axis;");
   ExpectError([&] { Scores(integers, a); }, ErrorCode::kInvalidArgument, "q: element type i32");
   ExpectError([&] { Scores({}, a); }, ErrorCode::kInvalidArgument, "q: missing");
   for (float scale : {0.0f, static_cast<float>(kInfinity), std::numeric_limits<float>::quiet_NaN()}) {
