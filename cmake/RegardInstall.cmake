@@ -17,6 +17,9 @@ install(TARGETS ${installed} EXPORT regard_targets
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT regard_targets NAMESPACE regard:: FILE regardTargets.cmake DESTINATION ${package_dir})
 
+# The licence goes where Debian keeps those of packages.
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/regard RENAME copyright)
+
 # Headers of the tools library are left out where that library is.
 set(tools_headers diagnose.h io.h problem.h)
 file(GLOB headers RELATIVE ${PROJECT_SOURCE_DIR}/include/regard ${PROJECT_SOURCE_DIR}/include/regard/*.h)

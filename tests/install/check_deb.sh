@@ -20,4 +20,5 @@ dpkg --root="$root" --log=/dev/null --force-not-root --force-depends --unpack "$
 "$root/usr/bin/regard" --version
 printf '1 2\n3 -4\n' | "$root/usr/bin/regard" run - --json | grep -q '"agrees": true'
 gzip -cd "$root/usr/share/man/man1/regard.1.gz" 2>/dev/null | head -1 || head -1 "$root/usr/share/man/man1/regard.1"
+grep -q 'Apache License' "$root/usr/share/doc/regard/copyright"
 bash -n "$root/usr/share/bash-completion/completions/regard"
