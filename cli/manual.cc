@@ -41,16 +41,22 @@ bool TakesValue(const FlagFacts& flag) { return !flag.value.empty() && flag.valu
 
 // ------------------------------------------------------------------------------------------------------------- man
 
-// Text in a man page: no macro begins where a line does, and a hyphen is one that can be copied.
+// Text in a man page: no macro begins where a line does, and a hyphen is one that can be copied. An ellipsis is three dots, since troff leaves
+// that character out where the locale's are ASCII; it finds words for all others.
 std::string Roff(std::string_view text) {
+  constexpr std::string_view kEllipsis = "…";
   std::string escaped = text.starts_with('.') || text.starts_with('\'') ? "\\&" : "";
-  for (const char c : text) {
-    if (c == '\\')
+  while (!text.empty()) {
+    const bool is_ellipsis = text.starts_with(kEllipsis);
+    if (is_ellipsis)
+      escaped += "...";
+    else if (text[0] == '\\')
       escaped += "\\e";
-    else if (c == '-')
+    else if (text[0] == '-')
       escaped += "\\-";
     else
-      escaped += c;
+      escaped += text[0];
+    text.remove_prefix(is_ellipsis ? kEllipsis.size() : 1);
   }
   return escaped;
 }
@@ -95,6 +101,8 @@ std::string Bash() {
       R"(# Completion of regard for bash: source <(regard --completion bash)
 _regard() {{
   local word=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD-1]}} flags=
+  # bash takes --path=x and q=x apart at the sign.
+  if [ "$word" = = ]; then word=; elif [ "$before" = = ]; then before=${{COMP_WORDS[COMP_CWORD-2]}}; fi
   if [ "$COMP_CWORD" -eq 1 ]; then
     COMPREPLY=($(compgen -W "{} --help --version --man --completion" -- "$word"))
     return
@@ -119,10 +127,10 @@ _regard() {{
   return text + R"(  esac
   case $word in
     -*) COMPREPLY=($(compgen -W "$flags" -- "$word")) ;;
-    *) mapfile -t COMPREPLY < <(compgen -f -- "$word") ;;
+    *) compopt -o filenames 2>/dev/null; mapfile -t COMPREPLY < <(compgen -f -- "$word") ;;
   esac
 }
-complete -o filenames -F _regard regard
+complete -F _regard regard
 )";
 }
 

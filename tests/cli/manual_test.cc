@@ -66,6 +66,14 @@ TEST(CompletionTest, OfBash) {
   EXPECT_EQ(Completed("run testdata/six_tokens.n"), "testdata/six_tokens.npz\n");
 }
 
+// bash hands the sign over as a word of its own.
+TEST(CompletionTest, OfBashAfterAnEqualsSign) {
+  EXPECT_EQ(Completed("run x.npz --path = st"), "staged\n");
+  EXPECT_EQ(Completed("run x.npz --path ="), "reference staged fused\n");
+  EXPECT_EQ(Completed("run x.npz --save = context,ls"), "context,lse\n");
+  EXPECT_EQ(Completed("run q = testdata/six_tokens.n"), "testdata/six_tokens.npz\n");
+}
+
 TEST(CompletionTest, OfOtherShellsKnowsEveryFlag) {
   for (const char* shell : {"zsh", "fish"}) {
     const std::string text = RunRegard({"--completion", shell}).out;
