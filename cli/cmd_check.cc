@@ -57,12 +57,35 @@ std::vector<std::string> SplitList(const std::string& list) {
   return parts;
 }
 
-// The layer whose results were observed, when the files name exactly one.
-std::optional<std::int64_t> ObservedLayer(const std::string& list) {
-  std::optional<std::int64_t> layer;
+// What to give instead of a name that is no result; of several names none is near to one.
+std::string WhichResult(const std::string& name) {
+  const std::string_view meant = io::NearMiss(name, kStages);
+  return meant.empty() ? fmt::format("give one of {}", fmt::join(kStages, ", ")) : fmt::format("is {} meant?", meant);
+}
+
+// A file of results, opened once: it may be standard input.
+struct ObservedFile {
+  std::string stage;  // that its one array is stated to be, as stated; empty: its arrays have names
+  io::File file;
+};
+
+// `F`, or several separated by commas: `weights=w.npy,context=c.npy`.
+std::vector<ObservedFile> OpenObserved(const std::string& flag, const std::string& list) {
+  std::vector<ObservedFile> files;
   for (const std::string& source : SplitList(list)) {
-    const io::File file = io::File::Open(SplitSource(source).second);
-    for (const io::ArrayInfo& array : file.arrays()) {
+    const auto [stated, path] = SplitSource(source);
+    if (!stated.empty() && StageName(stated, {}).empty())
+      throw Error(ErrorCode::kInvalidArgument, fmt::format("{}: {} is not a result; {}", flag, stated, WhichResult(stated)));
+    files.push_back({stated, io::File::Open(path)});
+  }
+  return files;
+}
+
+// The layer whose results were observed, when the files name exactly one.
+std::optional<std::int64_t> ObservedLayer(const std::vector<ObservedFile>& files) {
+  std::optional<std::int64_t> layer;
+  for (const ObservedFile& observed : files) {
+    for (const io::ArrayInfo& array : observed.file.arrays()) {
       std::int64_t number = 0;
       const char* begin = array.name.data() + std::min<std::size_t>(7, array.name.size());
       const bool has_layer = array.name.starts_with("layers.") &&
@@ -74,19 +97,10 @@ std::optional<std::int64_t> ObservedLayer(const std::string& list) {
   return layer;
 }
 
-// What to give instead of a name that is no result; of several names none is near to one.
-std::string WhichResult(const std::string& name) {
-  const std::string_view meant = io::NearMiss(name, kStages);
-  return meant.empty() ? fmt::format("give one of {}", fmt::join(kStages, ", ")) : fmt::format("is {} meant?", meant);
-}
-
 using Arrays = std::map<std::string, Tensor>;
 
-void ReadInto(Arrays* arrays, const std::string& flag, const std::string& source, const std::optional<std::int64_t>& layer) {
-  const auto [stated, path] = SplitSource(source);
-  if (!stated.empty() && StageName(stated, {}).empty())
-    throw Error(ErrorCode::kInvalidArgument, fmt::format("{}: {} is not a result; {}", flag, stated, WhichResult(stated)));
-  const io::File file = io::File::Open(path);
+void ReadInto(Arrays* arrays, const std::string& flag, const ObservedFile& observed, const std::optional<std::int64_t>& layer) {
+  const auto& [stated, file] = observed;
   std::string names;
   for (const io::ArrayInfo& array : file.arrays()) {
     if (array.is_strings) continue;
@@ -105,10 +119,9 @@ void ReadInto(Arrays* arrays, const std::string& flag, const std::string& source
   }
 }
 
-// `F`, or several separated by commas: `weights=w.npy,context=c.npy`.
-Arrays ReadObserved(const std::string& flag, const std::string& list, const std::optional<std::int64_t>& layer) {
+Arrays ReadObserved(const std::string& flag, const std::vector<ObservedFile>& files, const std::optional<std::int64_t>& layer) {
   Arrays arrays;
-  for (const std::string& source : SplitList(list)) ReadInto(&arrays, flag, source, layer);
+  for (const ObservedFile& file : files) ReadInto(&arrays, flag, file, layer);
   return arrays;
 }
 
@@ -307,11 +320,12 @@ void CheckPrice(const Options& options, const io::Problem& problem, const Arrays
 
 ExitStatus CheckCommand(const Options& options, Streams& streams) {
   io::ProblemOptions problem_options = options.problem;
-  if (!problem_options.layer) problem_options.layer = ObservedLayer(options.observed);
+  const std::vector<ObservedFile> files = OpenObserved("--observed", options.observed);
+  if (!problem_options.layer) problem_options.layer = ObservedLayer(files);
   const io::Problem problem = io::LoadProblem(options.sources, problem_options);
   Arrays observed;
   if (!options.observed.empty()) {
-    observed = ReadObserved("--observed", options.observed, problem.layer);
+    observed = ReadObserved("--observed", files, problem.layer);
   } else {
     for (const std::string& name : problem.observed) {
       if (IsStage(name)) observed.emplace(name, problem.ReadObserved(name));
@@ -319,8 +333,7 @@ ExitStatus CheckCommand(const Options& options, Streams& streams) {
   }
   if (observed.empty())
     throw UsageError("--observed: missing; give the file with the results to check, such as --observed theirs.npz");
-  const Arrays again =
-      options.observed_again.empty() ? Arrays() : ReadObserved("--observed-again", options.observed_again, problem.layer);
+  const Arrays again = ReadObserved("--observed-again", OpenObserved("--observed-again", options.observed_again), problem.layer);
   const auto in_both = [&](const auto& entry) { return again.count(entry.first) > 0; };
   if (!again.empty() && std::none_of(observed.begin(), observed.end(), in_both)) {
     throw Error(ErrorCode::kInvalidArgument,

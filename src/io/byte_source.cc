@@ -114,6 +114,7 @@ std::unique_ptr<ByteSource> StandardInputSource() {
     if (got == 0) break;
     bytes.append(buffer.data(), static_cast<std::size_t>(got));
   }
+  if (bytes.empty()) Fail(ErrorCode::kCorruptFile, name, "nothing came; pipe one file into it, and name - once");
   return std::make_unique<OwnedSource>(name, std::move(bytes));
 }
 

@@ -118,8 +118,7 @@ TEST(Check, NamesAResultThatIsNone) {
   EXPECT_EQ(message("foo=testdata/six_tokens.npz"),
             "regard: --observed: foo is not a result; give one of scores, capped, masked_scores, weights, lse, context, "
             "projected\n");
-  EXPECT_EQ(message("wieghts=testdata/six_tokens.npz"),
-            "regard: --observed: wieghts is not a result; is weights meant?\n");
+  EXPECT_EQ(message("wieghts=testdata/six_tokens.npz"), "regard: --observed: wieghts is not a result; is weights meant?\n");
 }
 
 TEST(Check, TheThirdStage) {
@@ -150,6 +149,8 @@ TEST(Check, AgreesWithTheCommandsOwnResults) {
   const Outcome outcome = Regard("check testdata/six_tokens.npz --json --observed " + own);
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_EQ(json::parse(outcome.out)["verdict"], "match");
+  EXPECT_EQ(RunRegard({"check", "testdata/six_tokens.npz", "--json", "--observed", "-"}, {.input = ReadFile(own)}).out,
+            outcome.out);
 }
 
 // Nothing fits, so that all pairs of mistakes are tried, which takes seconds; the line of progress is removed at the end.
