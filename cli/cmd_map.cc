@@ -28,14 +28,14 @@ using report::MapRequest;
 // Whether both files can be written.
 void CheckFiles(const Options& options) {
   const std::string &output = options.output, &html = options.html;
+  CheckOutputFile(options, "-o", output);
+  CheckOutputFile(options, "--html", html);
   if (!output.empty() && !output.ends_with(".npz") && !output.ends_with(".safetensors")) {
     throw UsageError(fmt::format("-o: '{}' cannot hold many arrays; name a file .npz or .safetensors", output));
   }
   if (!output.empty() && !html.empty() && IsSameFile(output, html)) {
     throw UsageError(fmt::format("--html: '{}' is the file of -o, too; give two names", html));
   }
-  CheckOutputFile(options, "-o", output);
-  CheckOutputFile(options, "--html", html);
 }
 
 // The layers to map; nothing stands for the only problem of files without layers.

@@ -52,12 +52,12 @@ std::vector<std::string> NamesToSave(const Options& options, const io::Problem& 
 // Refuses a file that could not take `arrays` arrays; before anything is computed.
 void CheckOutput(const Options& options, std::size_t arrays) {
   const std::string& file = options.output;
+  CheckOutputFile(options, "-o", file);
   if (file.empty()) return;
   if (!file.ends_with(".npz") && !file.ends_with(".safetensors") && !file.ends_with(".npy"))
     throw UsageError(fmt::format("-o: '{}' has no known ending; name a file .npz, .safetensors, or .npy for one array", file));
   if (file.ends_with(".npy") && arrays != 1)
     throw UsageError(fmt::format("-o: '{}' can hold one array, not {}; name a file .npz or .safetensors", file, arrays));
-  CheckOutputFile(options, "-o", file);
 }
 
 // ----------------------------------------------------------------------------------------------------- the memory's price

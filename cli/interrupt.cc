@@ -13,6 +13,7 @@
 namespace regard::cli {
 namespace {
 
+constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};
 constexpr char kInterrupted = 'i', kQuit = 'q';
 int pipe_ends[2] = {-1, -1};  // read, write
 
@@ -22,13 +23,18 @@ extern "C" void OnInterrupt(int) {
   errno = saved;
 }
 
+bool IsHandledBy(int signal, void (*handler)(int)) {
+  struct sigaction current = {};
+  return sigaction(signal, nullptr, &current) == 0 && current.sa_handler == handler;
+}
+
 }  // namespace
 
 InterruptWatcher::InterruptWatcher() {
-  if (pipe2(pipe_ends, O_CLOEXEC) != 0) throw std::system_error(errno, std::generic_category(), "pipe");
-  struct sigaction ignored = {};
-  sigaction(SIGINT, nullptr, &ignored);
-  const bool ignore = ignored.sa_handler == SIG_IGN;  // as nohup and `&` in scripts ask for
+  if (pipe2(pipe_ends, O_CLOEXEC) != 0) {
+    throw Error(ErrorCode::kOutOfMemory,
+                "the system refuses a pipe: " + std::generic_category().message(errno) + "; give the command more open files");
+  }
   try {
     thread_ = std::thread([source = source_]() mutable {
       char byte = 0;
@@ -46,17 +52,18 @@ InterruptWatcher::InterruptWatcher() {
     throw Error(ErrorCode::kOutOfMemory, std::string("the system refuses a thread: ") + error.code().message() +
                                              "; give the command more memory or processes");
   }
-  if (ignore) return;
   struct sigaction action = {};
   action.sa_handler = OnInterrupt;
   action.sa_flags = SA_RESTART | static_cast<int>(SA_RESETHAND);  // reset: the second one has its default effect
-  sigaction(SIGINT, &action, nullptr);
+  for (const int signal : kSignals) {
+    if (!IsHandledBy(signal, SIG_IGN)) sigaction(signal, &action, nullptr);  // ignored as nohup and `&` in scripts ask for
+  }
 }
 
 InterruptWatcher::~InterruptWatcher() {
-  struct sigaction current = {};
-  sigaction(SIGINT, nullptr, &current);
-  if (current.sa_handler == OnInterrupt) std::signal(SIGINT, SIG_DFL);
+  for (const int signal : kSignals) {
+    if (IsHandledBy(signal, OnInterrupt)) std::signal(signal, SIG_DFL);
+  }
   while (write(pipe_ends[1], &kQuit, 1) < 0 && errno == EINTR) continue;
   thread_.join();
   close(pipe_ends[0]);

@@ -1,4 +1,5 @@
-// Ctrl-C. The first ends the run soon, through a stop token; the second ends the process at once.
+// Ctrl-C, and the signals by which others ask for the same: SIGTERM, SIGHUP. The first ends the run soon, through a stop token, and leaves no
+// temporary file; the second ends the process at once.
 #pragma once
 
 #include <stop_token>
@@ -6,7 +7,7 @@
 
 namespace regard::cli {
 
-/// While it lives, SIGINT requests a stop. One at a time.
+/// While it lives, these signals request a stop. One at a time.
 class InterruptWatcher {
  public:
   InterruptWatcher();

@@ -139,6 +139,7 @@ void OnExit() {
 int main(int argc, char** argv) {
   regard::cli::OccupyClosedDescriptors();
   std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is an error of write() instead
+  std::signal(SIGXFSZ, SIG_IGN);  // and so is a file beyond `ulimit -f`
   std::atexit(regard::cli::OnExit);
 #ifdef __clang__
   std::signal(SIGABRT, [](int) { regard::cli::OnExit(); });

@@ -119,9 +119,11 @@ std::uint64_t ParseSize(const std::string& flag, const std::string& text) {
   }
   const bool known_unit = unit.empty() || unit == "B" || (unit == "iB" && power != kUnits.npos);
   const double bytes = number * factor;
-  if (error != std::errc{} || !known_unit || !(bytes >= 0) || !(bytes < std::ldexp(1.0, 63))) {
+  const bool is_number = error == std::errc{} || error == std::errc::result_out_of_range;
+  if (!is_number || !known_unit || !(bytes >= 0)) {
     FailValue(flag, text, "is not a size; give bytes, or a number with KiB, MiB, GiB or TiB, such as 512MiB");
   }
+  if (error != std::errc{} || !(bytes < std::ldexp(1.0, 63))) FailValue(flag, text, "is out of range; give less than 8388608TiB");
   return static_cast<std::uint64_t>(bytes);
 }
 

@@ -20,8 +20,12 @@ bool IsSource(const std::string& source, const std::string& file) {
 }  // namespace
 
 bool IsSameFile(const std::string& a, const std::string& b) {
+  const auto place = [](const std::string& name) {
+    std::error_code ignored;  // a folder that cannot be read has no file that could be written
+    return std::filesystem::weakly_canonical(std::filesystem::absolute(name, ignored), ignored);
+  };
   std::error_code ignored;  // what does not exist is nothing's equal
-  return a == b || std::filesystem::equivalent(a, b, ignored);
+  return std::filesystem::equivalent(a, b, ignored) || place(a) == place(b);
 }
 
 void CheckOutputFile(const Options& options, const std::string& flag, const std::string& file) {

@@ -11,7 +11,7 @@ namespace regard::cli {
 /// `flag` is what messages call it. An empty name is fine: nothing is to be written. Throws Error.
 void CheckOutputFile(const Options& options, const std::string& flag, const std::string& file);
 
-/// Whether two names lead to one file, links included; or are equal, where there is none yet.
+/// Whether two names lead to one file, links included; or to one place, where there is none yet.
 bool IsSameFile(const std::string& a, const std::string& b);
 
 }  // namespace regard::cli

@@ -6,6 +6,7 @@
 // Standard output is never a terminal.
 #pragma once
 
+#include <csignal>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -23,9 +24,11 @@ struct RunOptions {
   std::string output_file = {};     // standard output goes here and is not caught; empty: a pipe
   bool close_output = false;        // nobody reads the pipe
   bool closed[3] = {};              // the command starts without standard input, output, error
-  int interrupt_after_ms = 0;       // sends SIGINT then; 0: never
-  std::string interrupt_when = {};  // sends SIGINT once standard error has shown this; empty: never
+  int interrupt_after_ms = 0;       // sends a signal then; 0: never
+  std::string interrupt_when = {};  // sends a signal once standard error has shown this; empty: never
+  int interrupt_by = SIGINT;
   std::uint64_t address_space = 0;  // bytes that the command may have; 0: no limit
+  std::uint64_t file_size = 0;      // bytes that a file may have which it writes; 0: no limit
   int terminal_columns = 0;         // standard error is a terminal of so many columns; 0: a pipe
 };
 

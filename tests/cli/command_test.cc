@@ -24,6 +24,7 @@ class TemporaryFolder {
     path_ = pattern;
   }
   ~TemporaryFolder() { std::filesystem::remove_all(path_); }
+  std::ptrdiff_t CountFiles() const { return std::distance(std::filesystem::directory_iterator(path_), {}); }
   std::string operator/(const std::string& name) const { return path_ + "/" + name; }
 
  private:
@@ -301,12 +302,30 @@ TEST(CommandTest, AnInterruptEndsTheRun) {
   const TemporaryFolder folder;
   const Tensor x = Filled({1, 8, 8192, 64}, 1);
   io::WriteNpz(folder / "long.npz", {{.name = "q", .tensor = x}, {.name = "k", .tensor = x}, {.name = "v", .tensor = x}});
-  const Outcome outcome =
-      RunRegard({"run", folder / "long.npz", "--path", "reference", "-o", folder / "out.npz"}, {.interrupt_after_ms = 1500});
-  EXPECT_EQ(outcome.status, 130) << outcome.err;
-  EXPECT_EQ(outcome.err, "regard: interrupted; nothing was written\n");
-  EXPECT_EQ(outcome.out, "");
-  EXPECT_FALSE(std::filesystem::exists(folder / "out.npz"));
+  for (const int signal : {SIGINT, SIGTERM}) {
+    const Outcome outcome = RunRegard({"run", folder / "long.npz", "--path", "reference", "-o", folder / "out.npz"},
+                                      {.interrupt_after_ms = 1500, .interrupt_by = signal});
+    EXPECT_EQ(outcome.status, 130) << outcome.err;
+    EXPECT_EQ(outcome.err, "regard: interrupted; nothing was written\n");
+    EXPECT_EQ(outcome.out, "");
+    EXPECT_EQ(folder.CountFiles(), 1) << "the input";
+  }
+}
+
+// The system's signal for it would end the command and leave a temporary file.
+TEST(CommandTest, AFileBeyondTheLimitIsNoticed) {
+  const TemporaryFolder folder;
+  const Outcome outcome = RunRegard({"run", kSixTokens, "-o", folder / "out.npz"}, {.file_size = 300});
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_NE(outcome.err.find("out.npz: cannot be written at byte "), std::string::npos) << outcome.err;
+  EXPECT_EQ(folder.CountFiles(), 0);
+}
+
+TEST(CommandTest, StandardInputIsOneFile) {
+  const Outcome nothing = RunRegard({"run", "-"});
+  EXPECT_EQ(nothing.status, 2);
+  EXPECT_EQ(nothing.err, "regard: standard input: nothing came; pipe one file into it, and name - once\n");
+  EXPECT_EQ(RunRegard({"run", "q=-", "k=-", "v=-"}, {.input = "1 2\n3 -4\n"}).err, nothing.err);
 }
 
 }  // namespace

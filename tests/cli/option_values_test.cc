@@ -20,6 +20,14 @@ TEST(OptionValuesTest, Sizes) {
   for (const char* bad : {"", "-1", "MiB", "1iB", "1Q", "1 G", "1GiBs", "nan", "inf", "9e18G", "0x10"}) {
     EXPECT_THROW(ParseSize("--max-memory", bad), UsageError) << bad;
   }
+  for (const char* large : {"99999999999GiB", "1e400", "8388608TiB"}) {
+    try {
+      ParseSize("--max-memory", large);
+      ADD_FAILURE() << large;
+    } catch (const UsageError& error) {
+      EXPECT_EQ(error.what(), "--max-memory: '" + std::string(large) + "' is out of range; give less than 8388608TiB");
+    }
+  }
 }
 
 TEST(OptionValuesTest, Numbers) {

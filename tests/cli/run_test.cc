@@ -210,6 +210,8 @@ TEST_F(Saved, NeverOverAnInput) {
 TEST_F(Saved, OnlyWhereTheArraysFit) {
   EXPECT_EQ(Regard("run " + input_ + " -o x.txt").err,
             "regard: -o: 'x.txt' has no known ending; name a file .npz, .safetensors, or .npy for one array\n");
+  EXPECT_EQ(Regard("run " + input_ + " -o /dev/null").err,
+            "regard: /dev/null: exists and is not a regular file, so it cannot be replaced; choose another path\n");
   EXPECT_EQ(Regard("run " + input_ + " -o x.npy").err,
             "regard: -o: 'x.npy' can hold one array, not 2; name a file .npz or .safetensors\n");
   EXPECT_EQ(Regard("run " + input_ + " -o x.npy").status, 1);
