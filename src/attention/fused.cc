@@ -164,9 +164,12 @@ class FusedRun {
   }
   void StoreContext(const float* context, std::int64_t b, std::int64_t h, std::int64_t i) const {
     const MutableView4& to = results_.context;
-    StoreRow(context, p_.v_dim,
-             static_cast<char*>(to.data) + to.Offset(b, h, i, 0) * static_cast<std::int64_t>(ItemSize(to.dtype)), to.dtype,
-             to.stride[3]);
+    char* const at = static_cast<char*>(to.data) + to.Offset(b, h, i, 0) * static_cast<std::int64_t>(ItemSize(to.dtype));
+    if ((to.dtype == DType::kF16 || to.dtype == DType::kBF16) && to.stride[3] == 1) {
+      kernels_.store_row(to.dtype, context, p_.v_dim, at);
+    } else {
+      StoreRow(context, p_.v_dim, at, to.dtype, to.stride[3]);
+    }
   }
   void Store(const QueryRow& row, std::int64_t b, std::int64_t h, std::int64_t i) const {
     if (results_.context.data != nullptr && !WritesContextInPlace()) StoreContext(row.context, b, h, i);

@@ -63,28 +63,6 @@ void StoreQuantised(const void* from, DType dtype, std::int64_t stride, std::int
   });
 }
 
-// Exactly what ToBF16 gives, in a loop that becomes vector code.
-void StoreBF16(const float* numbers, std::int64_t count, BF16* to) {
-  for (std::int64_t i = 0; i < count; ++i) {
-    const std::uint32_t bits = std::bit_cast<std::uint32_t>(numbers[i]);
-    const std::uint32_t rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16;
-    const std::uint32_t quiet = (bits >> 16) | 0x40;
-    to[i].bits = static_cast<std::uint16_t>((bits & 0x7FFFFFFFu) > 0x7F800000u ? quiet : rounded);
-  }
-}
-
-// Exactly what ToF16 gives, likewise. Below 2⁻¹⁴ numbers are multiples of 2⁻²⁴, which is what the addition to ½ rounds to.
-void StoreF16(const float* numbers, std::int64_t count, F16* to) {
-  for (std::int64_t i = 0; i < count; ++i) {
-    const std::uint32_t bits = std::bit_cast<std::uint32_t>(numbers[i]), magnitude = bits & 0x7FFFFFFFu;
-    const std::uint32_t normal = (magnitude + 0xFFF + ((magnitude >> 13) & 1) - (112u << 23)) >> 13;
-    const std::uint32_t subnormal = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3F000000u;
-    const std::uint32_t special = magnitude > 0x7F800000u ? 0x7E00u : 0x7C00u;
-    const std::uint32_t finite = magnitude < 0x38800000u ? subnormal : normal;
-    to[i].bits = static_cast<std::uint16_t>(((bits >> 16) & 0x8000u) | (magnitude >= 0x47800000u ? special : finite));
-  }
-}
-
 }  // namespace
 
 void LoadStored(const StoredRow& row, std::int64_t count, double* to) {
@@ -110,10 +88,8 @@ void StoreRow(const void* from, DType from_dtype, std::int64_t stride, std::int6
     std::memcpy(to, from, static_cast<std::size_t>(count) * ItemSize(to_dtype));
   } else if (to_dtype == DType::kF32) {
     LoadRow(from, from_dtype, stride, count, static_cast<float*>(to));
-  } else if (to_dtype == DType::kBF16 && from_dtype == DType::kF32 && stride == 1) {
-    StoreBF16(static_cast<const float*>(from), count, static_cast<BF16*>(to));
-  } else if (to_dtype == DType::kF16 && from_dtype == DType::kF32 && stride == 1) {
-    StoreF16(static_cast<const float*>(from), count, static_cast<F16*>(to));
+  } else if (from_dtype == DType::kF32 && stride == 1) {
+    StoreRow(static_cast<const float*>(from), count, to, to_dtype, 1);
   } else {
     for (std::int64_t i = 0; i < count; ++i) StoreDouble(to, to_dtype, i, LoadDouble(from, from_dtype, i * stride));
   }

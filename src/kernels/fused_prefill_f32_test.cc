@@ -185,6 +185,29 @@ TEST_P(PrefillTest, BitsDoNotDependOnCompanions) {
   }
 }
 
+// Tiles that are weighed in runs have the bits of single tiles, which a row alone has, wherever a reference has to move (4 keys that
+// outweigh all before them, the first of a tile, in its midst, the last of a key block) or a weight is as good as nothing.
+TEST_P(PrefillTest, RunsOfTilesHaveTheBitsOfSingleTiles) {
+  for (const std::int64_t head_dim : {24, 64, 96, 131}) {
+    for (const bool faint : {false, true}) {
+      SCOPED_TRACE(std::to_string(head_dim) + (faint ? ", faint" : ""));
+      KernelCase test(In({.rows = 70, .kv_len = 295, .head_dim = head_dim, .v_dim = 20, .causal = true, .q_size = 0.5f}), 31);
+      for (std::int64_t i = 0; i < 70; ++i) test.q[static_cast<std::size_t>(i * head_dim)] = 2 + static_cast<float>(i % 7);
+      const auto first_of_key = [&](std::int64_t j) -> float& { return test.k[static_cast<std::size_t>(j * test.k_stride())]; };
+      float height = 0;
+      for (const std::int64_t key : {40, 97, 127, 250}) first_of_key(key) = height += 30;
+      if (faint) first_of_key(61) = -600;
+      Run(test, test.rows);
+      ExpectNearDefinition(test);
+      const auto context = Bits(test.context), lse = Bits(test.lse);
+      std::fill(test.context.begin(), test.context.end(), kNaN);
+      for (const QueryRow& row : test.rows) RunPrefill(kernels(), test, {row});
+      EXPECT_EQ(Bits(test.context), context);
+      EXPECT_EQ(Bits(test.lse), lse);
+    }
+  }
+}
+
 TEST_P(PrefillTest, BitsDoNotDependOnStridesAndAlignment) {
   const CaseSpec spec = {.rows = 70, .kv_len = 150, .head_dim = 24, .v_dim = 20, .causal = true};
   KernelCase test(In(spec), 40);

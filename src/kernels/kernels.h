@@ -221,6 +221,8 @@ struct KernelTable {
   float (*softmax_row)(float* row, std::int64_t count, float sink);
   /// row = cap·tanh(row/cap), cap > 0; ±inf becomes ±cap, NaN stays.
   void (*soft_cap_row)(float* row, std::int64_t count, float cap);
+  /// row [count] as f16 or bf16, into `to` [count]: the bits of ToF16 and ToBF16.
+  void (*store_row)(DType dtype, const float* row, std::int64_t count, void* to);
 
   /// For measuring what the machine can do. All return a value only so that the work is not optimised away.
   /// peak_flops: steps times peak_flops_per_step floating-point operations in independent multiply-add chains in registers.

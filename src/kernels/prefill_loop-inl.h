@@ -13,7 +13,7 @@
 
 #include "kernels/dropout-inl.h"
 #include "kernels/query_block-inl.h"
-#include "kernels/score_tile-inl.h"
+#include "kernels/score_block-inl.h"
 #include "kernels/value_tile-inl.h"
 #include "kernels/visibility-inl.h"
 

@@ -123,6 +123,23 @@ HWY_INLINE TileRows RowsThatSee(const KeyBlock& keys, int key, std::uint64_t all
            (63 - static_cast<int>(hwy::Num0BitsAboveMS1Bit_Nonzero64(some))) / kLanes}};
 }
 
+/// Runs of tiles on the same vectors, in ascending order.
+HWY_INLINE void FindSegments(int n, KeyBlock& keys) {
+  keys.num_segments = 0;
+  for (int tile = 0; tile * kKeyTile < n; ++tile) {
+    const TileVectors& vectors = keys.scored[tile];
+    if (vectors.last < 0) continue;
+    const int key = tile * kKeyTile;
+    const int end = std::min(key + kKeyTile, n);
+    Segment* previous = keys.segments + keys.num_segments - 1;
+    if (keys.num_segments > 0 && previous->key_end == key && previous->first == vectors.first && previous->last == vectors.last) {
+      previous->key_end = end;
+    } else {
+      keys.segments[keys.num_segments++] = {key, end, vectors.first, vectors.last};
+    }
+  }
+}
+
 /// [WordsOf(kKeyBlock), kQueryRows]
 HWY_INLINE Word* WeightWords(const KeyBlock& keys) { return reinterpret_cast<Word*>(keys.weights); }
 

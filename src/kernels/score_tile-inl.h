@@ -6,7 +6,6 @@
 #define REGARD_KERNELS_SCORE_TILE_INL_H_
 #endif
 
-#include "hwy/cache_control.h"
 #include "kernels/query_block-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -99,14 +98,36 @@ HWY_INLINE void ApplyOptions(const CallConstants& call, const QueryBlock& block,
   }
 }
 
+/// Keys of a tile; those beyond the last are read as the last, and invisible.
+struct TileKeys {
+  const Element* rows[kKeyTile];
+
+  HWY_INLINE TileKeys(const KeyBlock& keys, int first_key) {
+    REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) {
+      rows[j] = keys.k.data + std::min(first_key + j, keys.num_keys - 1) * keys.k.stride;
+    }
+  }
+};
+
+/// Adds the products of word i of the queries, whose vectors are at q, and the keys.
+template <int NV>
+HWY_INLINE void MultiplyWord(const Word* HWY_RESTRICT q, const TileKeys& keys, std::int64_t i, VF (&s)[NV][kKeyTile]) {
+  const DW dw;
+  VW qi[NV];
+  REGARD_UNROLL for (int v = 0; v < NV; ++v) qi[v] = hn::Load(dw, q + v * kLanes);
+  REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) {
+    const VW kj = hn::Set(dw, LoadWord(keys.rows[j], i));
+    REGARD_UNROLL for (int v = 0; v < NV; ++v) s[v][j] = MulAddWords(qi[v], kj, s[v][j]);
+  }
+}
+
 /// Scores of the tile relative to the references, all options applied. kPlain: no option touches them and every row sees every key.
 template <int NV, bool kPlain>
 HWY_INLINE void RelativeScores(const CallConstants& call, const TilePlace& at, const QueryBlock& block, const KeyBlock& keys,
                                VF (&s)[NV][kKeyTile]) {
   const DF d;
   const int lane0 = at.first_vector * kLanes;
-  const Element* k[kKeyTile];  // keys beyond the last are read as the last, and invisible
-  REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) k[j] = keys.k.data + std::min(at.key + j, keys.num_keys - 1) * keys.k.stride;
+  const TileKeys tile_keys(keys, at.key);
   // Scores are relative to the reference, and so start there. The soft cap has to see raw scores.
   const auto start = [&](int v) HWY_ATTR {
     if constexpr (!kPlain) {
@@ -118,17 +139,9 @@ HWY_INLINE void RelativeScores(const CallConstants& call, const TilePlace& at, c
     const VF from = StartOfProducts(start(v));
     REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) s[v][j] = from;
   }
-  const DW dw;
   const Word* HWY_RESTRICT q = block.q + lane0;
   const std::int64_t words = WordsOf(call.kv.head_dim);
-  for (std::int64_t i = 0; i < words; ++i, q += kQueryRows) {
-    VW qi[NV];
-    REGARD_UNROLL for (int v = 0; v < NV; ++v) qi[v] = hn::Load(dw, q + v * kLanes);
-    REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) {
-      const VW kj = hn::Set(dw, LoadWord(k[j], i));
-      REGARD_UNROLL for (int v = 0; v < NV; ++v) s[v][j] = MulAddWords(qi[v], kj, s[v][j]);
-    }
-  }
+  for (std::int64_t i = 0; i < words; ++i, q += kQueryRows) MultiplyWord(q, tile_keys, i, s);
   REGARD_UNROLL for (int v = 0; v < NV; ++v) {
     REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) s[v][j] = FinishScore(s[v][j], start(v), call.q_factor);
   }
@@ -330,106 +343,6 @@ HWY_INLINE void ScoreTileOf(int num_vectors, const CallConstants& call, const Ti
     if (num_vectors != NV) return ScoreTileOf<kPlain, NV + 1>(num_vectors, call, at, block, keys, tracker);
   }
   ScoreTile<NV, kPlain>(call, at, block, keys, tracker);
-}
-
-/// The rows that take a block's place when it is done.
-struct NextRows {
-  const QueryRow* rows;
-  int num_rows;
-  bool are_due;  // no block of keys follows the one at work
-};
-
-/// A row on its way into the second cache level: the first is full of what is at work.
-HWY_INLINE void PrefetchRow(const void* row, std::int64_t bytes) {
-  for (std::int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(static_cast<const std::uint8_t*>(row) + i, 0, 2);
-}
-
-/// Beside the last block of keys: the contexts that are to be written, and the queries of the next rows, a few per tile. All at once they
-/// would wait for each other as long as their reader does without.
-HWY_INLINE void PrefetchRows(const CallConstants& call, const QueryBlock& block, const NextRows& next, int tile, int num_tiles) {
-  const int begin = tile * kQueryRows / num_tiles, end = (tile + 1) * kQueryRows / num_tiles;
-  for (int r = begin; r < std::min(end, block.num_rows); ++r) {
-    PrefetchRow(block.rows[r].context, call.kv.v_dim * static_cast<std::int64_t>(sizeof(float)));
-  }
-  for (int r = begin; r < std::min(end, next.num_rows); ++r) {
-    PrefetchRow(next.rows[r].q, call.kv.head_dim * StoredBytes(call.options.q_type));
-  }
-}
-
-/// The masks and biases that the next key block will read, a few rows per tile. A block takes only some bytes of each row, so
-/// that every row is a stream of its own: more than prefetchers follow. Bias rows: 8 lines a block.
-HWY_INLINE void PrefetchOptions(const CallConstants& call, const QueryBlock& block, std::int64_t next_key, int tile) {
-  constexpr int kRowsPerTile = (kQueryRows + kTiles - 1) / kTiles;
-  const RowOptions& options = call.options;
-  for (int r = tile * kRowsPerTile; r < std::min((tile + 1) * kRowsPerTile, block.num_rows); ++r) {
-    const QueryRow& row = block.rows[r];
-    if (next_key >= row.key_end || next_key + kKeyBlock <= row.key_begin) continue;
-    if (options.has_bias && options.bias_key_stride == 1) {
-      for (int k = 0; k <= kKeyBlock; k += 16) hwy::Prefetch(row.bias + std::min(next_key + k, row.key_end - 1));
-    }
-    if (options.has_mask && options.mask_key_stride == 1) {
-      for (int k = 0; k <= kKeyBlock; k += 64) hwy::Prefetch(row.mask + std::min(next_key + k, row.key_end - 1));
-    }
-  }
-}
-
-/// Scores one tile and notes on which vectors, unless no row sees it.
-template <class Tracker>
-HWY_INLINE void ScoreTileIfSeen(const CallConstants& call, std::int64_t first_key, int tile, bool plain_scores, QueryBlock& block,
-                                KeyBlock& keys, Tracker& tracker) {
-  const int key = tile * kKeyTile;
-  TileRows rows = {block.all_rows, true, {0, block.num_vectors - 1}};
-  if (keys.has_visible) {
-    rows = RowsThatSee(keys, key, block.all_rows);
-    if (rows.some == 0) return;
-    keys.all_seen &= rows.all;
-  }
-  block.saw_key |= rows.some;
-  const auto [first, last] = rows.vectors;
-  const TilePlace at = {first_key, key, first};
-  if (rows.all && plain_scores) {
-    ScoreTileOf<true>(last - first + 1, call, at, block, keys, tracker);
-  } else {
-    ScoreTileOf<false>(last - first + 1, call, at, block, keys, tracker);
-  }
-  keys.scored[tile] = rows.vectors;
-}
-
-/// Runs of tiles on the same vectors, in ascending order.
-HWY_INLINE void FindSegments(int n, KeyBlock& keys) {
-  keys.num_segments = 0;
-  for (int tile = 0; tile * kKeyTile < n; ++tile) {
-    const TileVectors& vectors = keys.scored[tile];
-    if (vectors.last < 0) continue;
-    const int key = tile * kKeyTile;
-    const int end = std::min(key + kKeyTile, n);
-    Segment* previous = keys.segments + keys.num_segments - 1;
-    if (keys.num_segments > 0 && previous->key_end == key && previous->first == vectors.first && previous->last == vectors.last) {
-      previous->key_end = end;
-    } else {
-      keys.segments[keys.num_segments++] = {key, end, vectors.first, vectors.last};
-    }
-  }
-}
-
-/// All scores of a key block: fills weights, block_sum and the segments.
-template <class Tracker>
-HWY_INLINE void ScoreKeyBlock(const CallConstants& call, std::int64_t first_key, int n, QueryBlock& block, KeyBlock& keys,
-                              const NextRows& next, Tracker& tracker) {
-  const RowOptions& options = call.options;
-  const bool plain_scores = options.soft_cap == 0 && !options.has_bias && !options.has_alibi;
-  const int num_tiles = (n + kKeyTile - 1) / kKeyTile;
-  keys.all_seen = true;
-  for (TileVectors& vectors : keys.scored) vectors = {0, -1};
-  for (int i = 0; i < num_tiles; ++i) {
-    const int tile = call.descending ? num_tiles - 1 - i : i;
-    ScoreTileIfSeen(call, first_key, tile, plain_scores, block, keys, tracker);
-    if (next.are_due) PrefetchRows(call, block, next, i, num_tiles);
-    if (options.has_mask || options.has_bias) {
-      PrefetchOptions(call, block, first_key + (call.descending ? -kKeyBlock : kKeyBlock), tile);
-    }
-  }
-  FindSegments(n, keys);
 }
 
 }  // namespace regard::internal::HWY_NAMESPACE

@@ -1,4 +1,5 @@
 // Queries, keys and values in storage, to the kernels that tell about weights. What they are for prefill is in fused_prefill_f32_test.cc.
+#include <bit>
 #include <map>
 
 #include "kernels/kernel_case.h"
@@ -212,6 +213,26 @@ TEST_P(StoredRowsTest, DistancesAreThoseOfThePlaces) {
       EXPECT_NEAR(told.distances[d], expected[static_cast<std::int64_t>(d) + told.first_distance], 1e-6);
     }
   }
+}
+
+// Rows of results, whole vectors and what is left of one: all that the cut bits may hold, and numbers beside ties.
+TEST_P(StoredRowsTest, ResultsInSixteenBitsAreRoundedAsNumbersAre) {
+  std::vector<float> row;
+  for (std::uint32_t high = 0; high < 0x10000; ++high) {
+    for (const std::uint32_t low : {0u, 1u, 0x0FFFu, 0x1000u, 0x1001u, 0x3000u, 0x7FFFu, 0x8000u, 0x8001u, 0xFFFFu}) {
+      row.push_back(std::bit_cast<float>(high << 16 | low));
+    }
+  }
+  row.push_back(-1.7f);  // one more than whole vectors
+  std::vector<std::uint16_t> stored(row.size() + 1, 0xABCD);
+  const auto count = static_cast<std::int64_t>(row.size());
+  kernels().store_row(DType::kBF16, row.data(), count, stored.data());
+  for (std::size_t i = 0; i < row.size(); ++i)
+    ASSERT_EQ(stored[i], ToBF16(row[i]).bits) << std::hex << std::bit_cast<std::uint32_t>(row[i]);
+  kernels().store_row(DType::kF16, row.data(), count, stored.data());
+  for (std::size_t i = 0; i < row.size(); ++i)
+    ASSERT_EQ(stored[i], ToF16(row[i]).bits) << std::hex << std::bit_cast<std::uint32_t>(row[i]);
+  EXPECT_EQ(stored.back(), 0xABCD);
 }
 
 // Sequences of a cache, or packed ones, share the scratch of the longest.

@@ -25,6 +25,7 @@ const std::vector<CompiledTable>& Tables() {
       AddSummaryReduceF32(target, table);
       AddSummaryStreamF32(target, table);
       AddSoftmaxF32(target, table);
+      AddStoreRow(target, table);
       AddMachineLimits(target, table);
 #if REGARD_HAVE_BF16_TARGET
       if (target == HWY_AVX3) {

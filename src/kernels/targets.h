@@ -41,6 +41,7 @@ void AddSummaryPrefillF32(std::int64_t target, KernelTable& table);
 void AddSummaryReduceF32(std::int64_t target, KernelTable& table);
 void AddSummaryStreamF32(std::int64_t target, KernelTable& table);
 void AddSoftmaxF32(std::int64_t target, KernelTable& table);
+void AddStoreRow(std::int64_t target, KernelTable& table);
 void AddMachineLimits(std::int64_t target, KernelTable& table);
 
 #if REGARD_HAVE_BF16_TARGET
