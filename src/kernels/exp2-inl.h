@@ -46,10 +46,10 @@ struct CalmCheck {
 /// At least −127, where Exp2 ends. A NaN stays.
 HWY_INLINE VF ClampForExp2(VF x) {
   const VF lowest = hn::Set(DF(), -127.0f);
-#if REGARD_HAVE_BLOCKS
+#if REGARD_MAX_KEEPS_NAN
   return hn::Max(lowest, x);
 #else
-  return hn::IfThenElse(hn::Lt(x, lowest), lowest, x);  // this target's Max drops a NaN
+  return hn::IfThenElse(hn::Lt(x, lowest), lowest, x);
 #endif
 }
 

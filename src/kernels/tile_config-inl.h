@@ -12,6 +12,10 @@
 #undef REGARD_HAVE_BLOCKS
 #define REGARD_HAVE_BLOCKS (HWY_TARGET != HWY_SCALAR)
 
+// Where Max(a, b) is b when either is NaN. NEON's and that of the portable target drop a NaN.
+#undef REGARD_MAX_KEEPS_NAN
+#define REGARD_MAX_KEEPS_NAN (HWY_ARCH_X86 && REGARD_HAVE_BLOCKS)
+
 // Where Highway converts f16 with an instruction of the machine. Its own way elsewhere takes inf and NaN for numbers.
 #undef REGARD_CONVERTS_F16
 #define REGARD_CONVERTS_F16 (HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_NEON)

@@ -304,9 +304,14 @@ TestProblem MakeProblem(std::span<const std::uint8_t> bytes, const ProblemOption
 }
 
 std::vector<std::uint64_t> Seeds(std::uint64_t count) {
-  if (const char* only = std::getenv("REGARD_TEST_SEED")) return {std::strtoull(only, nullptr, 10)};
+  std::uint64_t first = 1, last = count;
+  if (const char* only = std::getenv("REGARD_TEST_SEED")) {
+    char* end;
+    first = last = std::strtoull(only, &end, 10);
+    if (*end == '-') last = std::strtoull(end + 1, nullptr, 10);
+  }
   std::vector<std::uint64_t> seeds;
-  for (std::uint64_t seed = 1; seed <= count; ++seed) seeds.push_back(seed);
+  for (std::uint64_t seed = first; seed <= last; ++seed) seeds.push_back(seed);
   return seeds;
 }
 

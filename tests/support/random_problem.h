@@ -61,7 +61,7 @@ TestProblem MakeProblem(std::uint64_t seed, const ProblemOptions& options = {});
 /// The problem that any bytes stand for (random.h).
 TestProblem MakeProblem(std::span<const std::uint8_t> bytes, const ProblemOptions& options = {});
 
-/// Seeds 1…count, or only the one in the environment variable REGARD_TEST_SEED.
+/// Seeds 1…count, or those in the environment variable REGARD_TEST_SEED: one, or the first and the last, as 1-100.
 std::vector<std::uint64_t> Seeds(std::uint64_t count);
 
 }  // namespace regard::test
