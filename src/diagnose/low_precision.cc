@@ -342,7 +342,7 @@ bool IsRefuted(const Case& c, const ObservedStage& o, const std::vector<Fit>& fi
 struct Left {
   double before = 0;
   std::array<double, kNumPlaces> after = {};
-  std::int64_t cells = 0;
+  std::int64_t cells = 0, telling_cells = 0;  // telling: storing them does not explain the difference
 
   void Add(const ObservedStage& o, RowId id, const Row& row) {
     for (std::size_t n = 0; n < row.values.size(); ++n) {
@@ -352,14 +352,16 @@ struct Left {
         const double beyond = std::max(std::fabs(x) - half, 0.0);
         return beyond * beyond;
       };
+      const double beyond = square_beyond(difference);
+      telling_cells += beyond > 0;
       ++cells;
-      before += square_beyond(difference);
+      before += beyond;
       for (std::size_t p = 0; p < kNumPlaces; ++p)
         after[p] += square_beyond(difference - (row.changes[p].empty() ? 0 : row.changes[p][n]));
     }
   }
   void Add(const Left& other) {
-    before += other.before, cells += other.cells;
+    before += other.before, cells += other.cells, telling_cells += other.telling_cells;
     for (std::size_t p = 0; p < kNumPlaces; ++p) after[p] += other.after[p];
   }
 };
@@ -386,7 +388,7 @@ std::optional<Reproduction> ReproduceByRounding(const Case& c) {
       });
       Left left;
       for (const Left& row : of_rows) left.Add(row);
-      for (std::size_t p = 0; p < kNumPlaces && left.cells >= kFewestCells; ++p) {
+      for (std::size_t p = 0; p < kNumPlaces && left.telling_cells >= kFewestCells; ++p) {
         const double cells = static_cast<double>(left.cells);
         const Reproduction one{kPlaces[p], bits == 8, std::sqrt(left.before / cells), std::sqrt(left.after[p] / cells)};
         if (one.after * kLeastFall <= one.before && (!best || one.after < best->after)) best = one;

@@ -10,8 +10,11 @@ namespace {
 // −ln softmax(row)[target]; fills d_row, its gradient times `share`, unless null.
 template <typename T>
 double RowLoss(const T* row, std::int64_t classes, std::int64_t target, double share, T* d_row) {
-  double largest = static_cast<double>(row[0]), sum = 0;
-  for (std::int64_t c = 1; c < classes; ++c) largest = std::fmax(largest, static_cast<double>(row[c]));
+  // The maximum in the row's own type: GCC 12 for aarch64 ends with an internal error on one of converted numbers.
+  T largest_logit = row[0];
+  for (std::int64_t c = 1; c < classes; ++c) largest_logit = std::fmax(largest_logit, row[c]);
+  const double largest = static_cast<double>(largest_logit);
+  double sum = 0;
   for (std::int64_t c = 0; c < classes; ++c) sum += std::exp(static_cast<double>(row[c]) - largest);
   const double lse = largest + std::log(sum);
   for (std::int64_t c = 0; d_row != nullptr && c < classes; ++c)
