@@ -227,6 +227,13 @@ const Case kShapes[] = {
      },
      {},
      "past_key: shape 1×2×3 has 3 axes; give [batch, kv_heads, tokens, dim]"},
+    {"past_width",
+     [](ProblemFile& f) {
+       f.Add("q", Numbers({1, 4, 6})).Add("k", Numbers({1, 4, 6})).Add("v", Numbers({1, 4, 6}));
+       f.Add("past_key", Numbers({1, 2, 5})).Add("past_value", Numbers({1, 2, 6}));
+     },
+     {.layout = Layout::kBsd, .num_heads = 2},
+     "past_key: last axis 5 does not divide into 2 heads; check --num-kv-heads"},
     {"weights_rank",
      [](ProblemFile& f) {
        f.Add("weights", Numbers({1, 1, 4, 4})).Add("v", Numbers({4, 3}));

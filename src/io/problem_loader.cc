@@ -343,7 +343,7 @@ void ProblemLoader::JoinPast() {
            past[i].rank(), internal::AxisWord(past[i].rank()));
     }
     const Layout layout = four ? (bshd ? Layout::kBshd : Layout::kBhsd) : problem_.axes.layout;
-    if (layout == Layout::kBsd && past[i].dim(2) % present[i]->dim(1) != 0) {
+    if (layout == Layout::kBsd && past[i].rank() == 3 && past[i].dim(2) % present[i]->dim(1) != 0) {
       Fail(kShapeMismatch, names[i], "last axis {} does not divide into {} heads; check --num-kv-heads", past[i].dim(2),
            present[i]->dim(1));
     }

@@ -210,6 +210,15 @@ TEST(ProblemLoaderTest, PastInTheLayoutOfTheKeys) {
     EXPECT_EQ(p.k(1, 1, 3, 2), before->rank() == 4 ? past4(1, 1, 3, 2) : past3(1, 3, 6));
     EXPECT_EQ(p.k(1, 1, 8, 2), packed(1, 2, 6));
   }
+  const Tensor one = Numbers({1, 5, 8}, 6), past2 = Numbers({6, 8}, 7);
+  const Problem single = ProblemFile()
+                             .Add("q", one)
+                             .Add("k", one)
+                             .Add("v", one)
+                             .Add("past_key", past2)
+                             .Add("past_value", past2)
+                             .Load({.layout = Layout::kBsd, .num_heads = 1});
+  ExpectEqualElements(single.k.Slice(2, 0, 6), past2.view().Unsqueeze(0).Unsqueeze(0));
 }
 
 // ---------------------------------------------------------------------------------------------------------------- layers
