@@ -196,10 +196,15 @@ const Flag& FlagOf(std::string_view argument, const Command& command) {
 // Everything about the words that CLI11 would say less clearly.
 void CheckArguments(const std::vector<std::string>& arguments, const Command& command) {
   std::vector<std::string_view> seen;
-  for (std::size_t i = 0; i < arguments.size() && arguments[i] != "--"; ++i) {
+  bool only_files = false;  // behind "--"
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
     const std::string& word = arguments[i];
-    if (word == "--help" || word == "-h") continue;
-    if (!IsFlag(word)) {
+    if (!only_files && (word == "--help" || word == "-h")) continue;
+    if (!only_files && word == "--") {
+      only_files = true;
+      continue;
+    }
+    if (only_files || !IsFlag(word)) {
       if ((command.bit & kReadsFiles) == 0)
         throw UsageError(fmt::format("'{}': `regard {}` reads no files; leave it out", word, command.name));
       continue;

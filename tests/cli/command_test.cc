@@ -78,6 +78,14 @@ TEST(CommandTest, BenchRefusesAnUnknownCaseBeforeItMeasures) {
             "regard: --case: no case has \"nosuch\" in its name; try prefill, decode, append, causal or summaries\n");
 }
 
+TEST(CommandTest, BenchRefusesMoreThreadsThanItMeasures) {
+  for (const char* threads : {"1025", "-1"}) {
+    const Outcome outcome = RunRegard({"bench", "--threads", threads});
+    EXPECT_EQ(outcome.status, 2);
+    EXPECT_EQ(outcome.err, "regard: --threads: " + std::string(threads) + "; use 0…1024\n");
+  }
+}
+
 TEST(CommandTest, HelpOfEachCommandListsItsFlagsOnly) {
   const std::string run = RunRegard({"run", "--help"}).out, explain = RunRegard({"explain", "-h"}).out,
                     info = RunRegard({"info", "--help"}).out;
@@ -160,6 +168,9 @@ TEST(CommandTest, ValuesThatCannotBeRead) {
                    "--scale: needs a value, not '--causal'; write --scale=--causal if that is meant");
   ExpectUsageError({"run", "x", "--scale", "1", "--scale=2"}, "--scale: given twice; keep one");
   ExpectUsageError({"info", "x"}, "'x': `regard info` reads no files; leave it out");
+  ExpectUsageError({"bench", "--", "--quick"}, "'--quick': `regard bench` reads no files; leave it out");
+  ExpectUsageError({"run", "x", "--causal=maybe"},
+                   "--causal: 'maybe' is neither true nor false; give one of them, or nothing for true");
 }
 
 TEST(CommandTest, AFlagCanBeTakenBack) {
