@@ -41,7 +41,6 @@ struct RawFile : File::Impl {
     SourceStream stream(*source);
     return ReadElements(stream, arrays[index].dtype, arrays[index].shape);
   }
-  StringArray ReadStrings(std::size_t) const override { Fail(ErrorCode::kInternal, path, "raw files hold no strings"); }
 
   std::unique_ptr<ByteSource> source;
 };

@@ -120,7 +120,6 @@ struct SafetensorsFile : File::Impl {
     }
     return ReadElements(stream, entry.type.dtype, entry.shape);
   }
-  StringArray ReadStrings(std::size_t) const override { Fail(ErrorCode::kInternal, path, "safetensors holds no string arrays"); }
 
   std::unique_ptr<ByteSource> source;
   std::uint64_t data_begin = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "attention/plan_checks.h"
 #include "core/bind.h"
 #include "core/copy.h"
 #include "core/parallel_for.h"
@@ -13,11 +14,7 @@ const KernelTable& SummaryKernels(const ExecOptions& exec) {
     throw Error(ErrorCode::kUnsupported, std::string("path: ") + Name(exec.path) +
                                              " streams no weights; use fused, or ComputeStages and reduce its weights");
   }
-  const KernelTable* kernels = FindKernels(exec.isa);
-  if (kernels == nullptr) {
-    throw Error(ErrorCode::kUnsupported, "isa: \"" + exec.isa + "\" does not run here; `regard info` lists those that do");
-  }
-  return *kernels;
+  return ResolveKernels(exec.isa);
 }
 
 // Weights need no v: k stands in for it.

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "regard/info.h"
 #include "regard/summary.h"
 #include "tests/support/paths.h"
 #include "tests/support/placement.h"
@@ -221,6 +222,9 @@ TEST(WeightErrors, NameTheArgument) {
   Collector collector(none);
   EXPECT_EQ(MessageOf([&] { VisitWeights(q, k, lse, {}, collector, {.path = Path::kStaged}); }),
             "path: staged streams no weights; use fused, or ComputeStages and reduce its weights");
+  EXPECT_TRUE(MessageOf([&] {
+                VisitWeights(q, k, lse, {}, collector, {.isa = "AVX9"});
+              }).starts_with("isa: \"AVX9\" does not run here; use one of " + BestTarget()));
 }
 
 // Throws on its second tile of head 1.
