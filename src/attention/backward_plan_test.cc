@@ -166,6 +166,15 @@ TEST_F(BackwardPlanTest, RefusesOutputsOverOthers) {
   ExpectFailure(ErrorCode::kInvalidArgument, "d_k: lies in the memory of d_q");
 }
 
+TEST_F(BackwardPlanTest, ARunNeedsItsWorkspace) {
+  const BackwardPlan plan(PlanShape::Of(q_, k_, v_), params_);
+  Workspace workspace;
+  const Status status = plan.Run(inputs_, outputs_, workspace);
+  EXPECT_EQ(status.code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(std::string(status.message()),
+            "workspace: 0 bytes, but this plan needs " + std::to_string(plan.WorkspaceBytes()) + "; use MakeWorkspace");
+}
+
 TEST_F(BackwardPlanTest, StopsOnRequest) {
   std::stop_source stop;
   stop.request_stop();

@@ -102,5 +102,35 @@ TEST(Plan, ARunMayNotWriteOverItsInputs) {
   EXPECT_TRUE(plan.Run({x, x, x}, {.context = context.mutable_view()}, workspace).ok());
 }
 
+TEST(Plan, AShapeIsOfFourAxesOrTwo) {
+  const Tensor x(DType::kF32, {5, 4}), three(DType::kF32, {2, 5, 4});
+  ExpectError([&] { PlanShape::Of({}, x, x); }, ErrorCode::kShapeMismatch,
+              "q: missing; give [batch, heads, tokens, dim] or [tokens, dim]");
+  ExpectError([&] { PlanShape::Of(x, x, three); }, ErrorCode::kShapeMismatch, "v: shape 2×5×4; give [batch, heads, tokens, dim]");
+}
+
+TEST(Plan, ARunNeedsItsWorkspace) {
+  const Tensor x(DType::kF32, {5, 4});
+  Tensor context(DType::kF32, {5, 4});
+  const Plan plan(PlanShape::Of(x, x, x), {});
+  Workspace workspace;
+  const Status status = plan.Run({x, x, x}, {.context = context.mutable_view()}, workspace);
+  EXPECT_EQ(status.code(), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(std::string(status.message()),
+            "workspace: 0 bytes, but this plan needs " + std::to_string(plan.WorkspaceBytes()) + "; use MakeWorkspace");
+}
+
+TEST(Plan, TheFusedPathHoldsNoStages) {
+  const Tensor x(DType::kF32, {5, 4});
+  Tensor context(DType::kF32, {5, 4}), weights(DType::kF32, {5, 5});
+  const Plan plan(PlanShape::Of(x, x, x), {}, {.path = Path::kFused});
+  Workspace workspace = plan.MakeWorkspace();
+  const Status status = plan.Run({x, x, x}, {.context = context.mutable_view(), .weights = weights.mutable_view()}, workspace);
+  EXPECT_EQ(status.code(), ErrorCode::kUnsupported);
+  EXPECT_EQ(std::string(status.message()),
+            "outputs: the fused path holds no scores or weights; use path staged or reference, "
+            "ComputeStages, or leave the stages out");
+}
+
 }  // namespace
 }  // namespace regard

@@ -83,8 +83,12 @@ DiagnosisProblem Case::WithStandIns(const DiagnosisProblem& given, std::vector<T
   if (!given.weights) return given;
   if (given.q || given.k)
     throw Error(ErrorCode::kInvalidArgument, "weights: given besides q or k; give them as observed instead");
-  if (given.weights.rank() > 4 || given.v.rank() > 4 || !given.v || !IsFloat(given.weights.dtype()))
-    throw Error(ErrorCode::kInvalidArgument, "weights: give them as [batch, heads, q_len, kv_len] of a float type, and v");
+  if (given.weights.rank() > 4 || given.v.rank() > 4 || !given.v || !IsFloat(given.weights.dtype())) {
+    throw Error(ErrorCode::kInvalidArgument,
+                std::string("weights: ") + std::string(regard::Name(given.weights.dtype())) + " " +
+                    ToString(given.weights.shape()) + ", v " + (given.v ? ToString(given.v.shape()) : "missing") +
+                    "; give float weights [batch, heads, q_len, kv_len] and v [batch, kv_heads, kv_len, v_dim]");
+  }
   DiagnosisProblem whole = given;
   whole.weights = WithLeadingAxes(given.weights, 4);
   whole.v = WithLeadingAxes(given.v, 4);

@@ -2,6 +2,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "io/byte_source.h"
 #include "io/test_support.h"
 
 namespace regard::io {
@@ -47,6 +48,24 @@ TEST(FileTest, AFileThatIsCutWhileItIsReadIsAnError) {
   const File file = File::Open(path);
   ASSERT_EQ(truncate(path.c_str(), 1000), 0);
   ExpectError(ErrorCode::kIo, "had 16512 bytes when opened and now ends at byte 1000", [&] { file.Read(""); });
+}
+
+// As a disk does that fails: the system refuses the call, here for the memory that it is to fill.
+TEST(FileTest, WhatTheSystemCannotReadIsAnError) {
+  const std::unique_ptr<ByteSource> source = OpenFileSource(kGoldens + "numbers.npz");
+  ExpectError(ErrorCode::kIo, kGoldens + "numbers.npz: cannot be read at byte 5: Bad address",
+              [&] { source->ReadAt(5, nullptr, 1); });
+}
+
+TEST(FileTest, AStreamEndsWithItsSource) {
+  const std::string bytes = "abc";
+  const std::unique_ptr<ByteSource> source = MemorySource(std::as_bytes(std::span(bytes)), "x.bin");
+  SourceStream stream(*source, 1);
+  char read[3] = {};
+  stream.Read(read, 1);
+  EXPECT_EQ(read[0], 'b');
+  ExpectError(ErrorCode::kCorruptFile, "x.bin: ends at byte 3 where 2 more bytes were expected; the file was cut short",
+              [&] { stream.Read(read, 3); });
 }
 
 TEST(FileTest, StandardInputIsAnyFormat) {

@@ -121,6 +121,16 @@ TEST(SafetensorsTest, OneUnreadableTensorTakesNothingFromTheOthers) {
   }
 }
 
+TEST(SafetensorsTest, AHeaderBeyondTheFormatsLimitIsNotWritten) {
+  const TemporaryFolder folder;
+  const Tensor tensor = Tensor::Of<float>({1}, {1});
+  const std::string path = folder / "x.safetensors";
+  ExpectError(ErrorCode::kUnsupported, path + ": header of 1000000", [&] {
+    WriteSafetensors(path, {{.name = "q", .tensor = tensor}}, {{"note", std::string(100'000'000, 'x')}});
+  });
+  EXPECT_EQ(folder.CountFiles(), 0u);
+}
+
 TEST(SafetensorsTest, LengthsAreChecked) {
   const auto of_length = [](std::uint64_t length) { return std::string(reinterpret_cast<const char*>(&length), 8) + "{}"; };
   ExpectError(ErrorCode::kCorruptFile, "has 3 bytes, a safetensors file has 10 or more",

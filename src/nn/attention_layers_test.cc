@@ -264,6 +264,22 @@ TEST(MultiheadAttention, EveryFormatComesBack) {
   }
 }
 
+TEST(MultiheadAttention, OneMatrixHoldsInputsOfOneWidth) {
+  const MultiheadAttention::Shape widths = {.embed_dim = 6, .num_heads = 3, .value_dim = 5};
+  MultiheadAttention layer(widths), other(widths), same({.embed_dim = 6, .num_heads = 3});
+  StateDict state;
+  same.SaveState(&state, "h.", StateFormat::kTorch);
+  ExpectError([&] { layer.LoadState(state, "h."); }, ErrorCode::kShapeMismatch,
+              "h.in_proj_weight: one matrix for inputs of different widths; give q_proj_weight, k_proj_weight and v_proj_weight");
+  ExpectError([&] { layer.SaveState(&state, "h.", StateFormat::kGpt2); }, ErrorCode::kUnsupported,
+              "h.c_attn.weight: one matrix cannot hold inputs of different widths; save it as kTorch");
+  state.clear();
+  layer.v_proj.weight.value.MutableAs<float>()[29] = 3;
+  layer.SaveState(&state, "h.", StateFormat::kTorch);
+  other.LoadState(state, "h.");
+  EXPECT_EQ(other.v_proj.weight.value(5, 4), 3);
+}
+
 TEST(MultiheadAttention, RefusesWhatDoesNotFit) {
   MultiheadAttention layer({.embed_dim = 6, .num_heads = 3});
   const Tensor x = Numbers(DType::kF32, {4, 6}, 1), narrow = Numbers(DType::kF32, {4, 5}, 1),

@@ -151,6 +151,9 @@ TEST(Layers, RefuseWhatDoesNotFit) {
   ExpectError([&] { linear.Forward({}); }, ErrorCode::kInvalidArgument, "x: missing");
   ExpectError([&] { linear.Backward(x, x); }, ErrorCode::kShapeMismatch, "d_y: shape 4×3; give [.., 2]");
   ExpectError([&] { Linear(0, 2); }, ErrorCode::kInvalidArgument, "shape: 2×0");
+  const TensorView long_x = View(x.As<float>(), {std::int64_t{1} << 31, 3});  // refused before it is read
+  ExpectError([&] { linear.Forward(long_x); }, ErrorCode::kUnsupported, "x: 2147483648 rows, more than CBLAS counts; give fewer");
+  ExpectError([&] { linear.Backward(long_x, x); }, ErrorCode::kUnsupported, "x: 2147483648 rows");
   StateDict state;
   linear.SaveState(&state, "fc");
   ExpectError([&] { linear.LoadState(state, "fc", MatrixOrder::kInOut); }, ErrorCode::kShapeMismatch,
@@ -180,8 +183,16 @@ TEST(Layers, RefuseWhatDoesNotFit) {
       ErrorCode::kInvalidArgument, "indices: 5; give 0 to 4");
   ExpectError([&] { embedding.Forward(Tensor::Of<std::int32_t>({1}, {-1})); }, ErrorCode::kInvalidArgument, "indices: -1");
   ExpectError([&] { embedding.Forward(x); }, ErrorCode::kInvalidArgument, "indices: element type f32");
+  for (const Tensor& indices : {Tensor(), Tensor(DType::kI32, {}), Tensor(DType::kI32, {1, 1, 1, 1, 1, 1, 1, 1})}) {
+    ExpectError([&] { embedding.Forward(indices); }, ErrorCode::kInvalidArgument,
+                "indices: missing, a scalar or of too many axes; give i32 [..]");
+  }
   const Tensor targets = Tensor::Of<std::int32_t>({4}, {0, 1, 2, 3});
   ExpectError([&] { CrossEntropy(x, targets); }, ErrorCode::kInvalidArgument, "targets: 3; give 0 to 2");
+  for (const Tensor& logits : {Tensor(), Tensor(DType::kF32, {4})}) {
+    ExpectError([&] { CrossEntropy(logits, targets); }, ErrorCode::kShapeMismatch,
+                "logits: missing, or fewer than two axes; give [.., classes]");
+  }
   ExpectError([&] { CrossEntropy(x, Tensor::Of<std::int32_t>({2}, {0, 1})); }, ErrorCode::kShapeMismatch, "targets: shape 2");
   ExpectError([&] { CrossEntropy(Tensor(DType::kF32, {0, 3}), targets); }, ErrorCode::kShapeMismatch, "is empty");
   AdamW optimizer;

@@ -72,7 +72,7 @@ void CheckExact(const HtmlPage& page, const ExactHead& exact) {
   }
   if (exact.visible != nullptr && static_cast<std::int64_t>(exact.visible->size()) != page.q_len) {
     throw Error(ErrorCode::kShapeMismatch,
-                fmt::format("exact.visible: {} rows for {} queries", exact.visible->size(), page.q_len));
+                fmt::format("exact.visible: {} rows for {} queries; give one of each", exact.visible->size(), page.q_len));
   }
 }
 

@@ -255,6 +255,16 @@ TEST(HtmlPage, RefusesWhatDoesNotFit) {
   page = example.ExactPage({});
   page.heads[0].exact->lse = TensorView();
   EXPECT_EQ(MessageOf(page, ErrorCode::kInvalidArgument), "exact: q, k or lse is missing; give all three");
+  page = example.ExactPage({});
+  const Tensor mask(DType::kBool, {4, 4});
+  page.heads[0].exact->mask = mask;
+  EXPECT_EQ(MessageOf(page, ErrorCode::kShapeMismatch), "exact.mask: bool 4×4; expected bool 4×5");
+  page = example.ExactPage({});
+  page.heads[0].exact->visible = std::make_shared<const std::vector<internal::RowKeys>>(3);
+  EXPECT_EQ(MessageOf(page, ErrorCode::kShapeMismatch), "exact.visible: 3 rows for 4 queries; give one of each");
+  page = example.Page();
+  page.heads[1].reading = 2;
+  EXPECT_EQ(MessageOf(page, ErrorCode::kInvalidArgument), "reading: 2 of 1; give its index in readings");
   EXPECT_THROW(ExactHeads(example.q, example.k, {}, 0, {2}), Error);
   EXPECT_THROW(ExactHeads(example.q, example.k, {}, 1, {0}), Error);
   EXPECT_THROW(ExactHeads(example.q, example.k, {.causal = true}, 0, {0}), Error) << "q_offset is not stated";

@@ -65,6 +65,8 @@ TEST(Explain, GradientsOfTheSumOrOfWhatTheFileSays) {
   const Outcome wrong = Regard("explain --row 1 --grad " + path);
   EXPECT_EQ(wrong.status, 2);
   EXPECT_NE(wrong.err.find("d_context: shape 1×3, expected 2×3"), std::string::npos) << wrong.err;
+  write(Tensor(DType::kI32, {2, 3}));
+  EXPECT_EQ(Regard("explain --row 1 --grad " + path).err, "regard: d_context: element type i32; give a float type\n");
 }
 
 TEST(Explain, ListsOfRowsAndHeads) {

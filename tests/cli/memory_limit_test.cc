@@ -2,6 +2,7 @@
 // what a BLAS does that cannot get its buffers.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -74,6 +75,21 @@ TEST(MemoryLimitTest, SaysWhatCannotBeHad) {
   const Outcome outcome = RunWithin("bench --quick --case T512/d64", 300 * kMiB);
   EXPECT_EQ(outcome.status, 5);
   EXPECT_NE(outcome.err.find("cannot be had"), std::string::npos) << outcome.err;
+}
+
+// A stack larger than the address space lets no thread begin.
+TEST(MemoryLimitTest, SaysThatAThreadCannotBeHad) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer takes terabytes of address space";
+#endif
+  const char* const old_threads = std::getenv("OPENBLAS_NUM_THREADS");
+  const std::string saved = old_threads != nullptr ? old_threads : "";
+  setenv("OPENBLAS_NUM_THREADS", "1", 1);  // it would begin its threads first
+  const Outcome outcome = RunRegard({"info"}, {.address_space = 700 * kMiB, .stack = 1024 * kMiB});
+  old_threads != nullptr ? setenv("OPENBLAS_NUM_THREADS", saved.c_str(), 1) : unsetenv("OPENBLAS_NUM_THREADS");
+  EXPECT_EQ(outcome.status, 5);
+  EXPECT_EQ(outcome.err.find("regard: the system refuses a thread: "), 0u) << outcome.err;
+  EXPECT_NE(outcome.err.find("; give the command more memory or processes\n"), std::string::npos) << outcome.err;
 }
 
 }  // namespace

@@ -121,6 +121,24 @@ TEST(Check, NamesAResultThatIsNone) {
   EXPECT_EQ(message("wieghts=testdata/six_tokens.npz"), "regard: --observed: wieghts is not a result; is weights meant?\n");
 }
 
+TEST(Check, AResultStandsOnce) {
+  const std::string file = Scratch("twice.npz");
+  const Tensor context(DType::kF32, {6, 3});
+  io::WriteNpz(file, {{.name = "context", .tensor = context}, {.name = "attn_output", .tensor = context}});
+  const Outcome outcome = Regard("check testdata/six_tokens.npz --observed " + file);
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_EQ(outcome.err, "regard: --observed: context is given twice; keep one\n");
+}
+
+TEST(Check, TwoRunsAreComparedInTheSameResult) {
+  const std::string first = Scratch("first_run.npz"), second = Scratch("second_run.npz");
+  io::WriteNpz(first, {{.name = "context", .tensor = Tensor(DType::kF32, {6, 3})}});
+  io::WriteNpz(second, {{.name = "weights", .tensor = Tensor(DType::kF32, {6, 6})}});
+  const Outcome outcome = Regard("check testdata/six_tokens.npz --observed " + first + " --observed-again " + second);
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_EQ(outcome.err, "regard: --observed-again: holds weights, the first run context; give the same results of both\n");
+}
+
 TEST(Check, TheThirdStage) {
   const std::string file = Scratch("third.npz"), theirs = Scratch("third_context.npy");
   const Tensor w = Tensor::Of<float>({2, 2}, {0.25f, 0.75f, 0.5f, 0.5f}), v = Tensor::Of<float>({2, 1}, {4, 8});
