@@ -61,19 +61,21 @@ std::string ReadToEnd(int descriptor, const std::string& awaited, std::atomic<bo
 }
 
 // In the child: from here to exec only what is safe after a fork of a program with threads.
-[[noreturn]] void Become(char* const* argv, const char* output_file, int in, int out, int err, const bool (&closed)[3],
-                         std::uint64_t address_space, std::uint64_t file_size, std::uint64_t stack) {
-  if (*output_file != '\0') out = open(output_file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+[[noreturn]] void Become(char* const* argv, const RunOptions& options, int in, int out, int err) {
+  if (!options.output_file.empty()) out = open(options.output_file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (out >= 0 && dup2(in, 0) == 0 && dup2(out, 1) == 1 && dup2(err, 2) == 2) {
     signal(SIGPIPE, SIG_DFL);
     for (int descriptor = 0; descriptor < 3; ++descriptor) {
-      if (closed[descriptor]) close(descriptor);
+      if (options.closed[descriptor]) close(descriptor);
     }
-    const auto limit = [](auto resource, std::uint64_t bytes) {
-      const rlimit most = {bytes, bytes};
-      return bytes == 0 || setrlimit(resource, &most) == 0;
+    const auto limit = [](auto resource, std::uint64_t most) {
+      const rlimit limits = {most, most};
+      return most == 0 || setrlimit(resource, &limits) == 0;
     };
-    if (limit(RLIMIT_AS, address_space) && limit(RLIMIT_FSIZE, file_size) && limit(RLIMIT_STACK, stack)) execv(argv[0], argv);
+    if (limit(RLIMIT_AS, options.address_space) && limit(RLIMIT_FSIZE, options.file_size) && limit(RLIMIT_STACK, options.stack) &&
+        limit(RLIMIT_NOFILE, options.open_files)) {
+      execv(argv[0], argv);
+    }
   }
   _exit(127);
 }
@@ -90,9 +92,7 @@ Outcome RunRegard(const std::vector<std::string>& arguments, const RunOptions& o
   Pipe in, out, err(options.terminal_columns);
   if (options.close_output) out.CloseRead();
   const pid_t child = fork();
-  if (child == 0)
-    Become(argv.data(), options.output_file.c_str(), in.read_end(), out.write_end(), err.write_end(), options.closed,
-           options.address_space, options.file_size, options.stack);
+  if (child == 0) Become(argv.data(), options, in.read_end(), out.write_end(), err.write_end());
   if (child < 0) {
     ADD_FAILURE() << "no process";
     return {};

@@ -30,6 +30,7 @@ struct RunOptions {
   std::uint64_t address_space = 0;  // bytes that the command may have; 0: no limit
   std::uint64_t file_size = 0;      // bytes that a file may have which it writes; 0: no limit
   std::uint64_t stack = 0;          // bytes of a thread's stack; 0: as here
+  std::uint64_t open_files = 0;     // that the command may have at a time; 0: as here
   int terminal_columns = 0;         // standard error is a terminal of so many columns; 0: a pipe
 };
 

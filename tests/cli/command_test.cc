@@ -332,6 +332,13 @@ TEST(CommandTest, AFileBeyondTheLimitIsNoticed) {
   EXPECT_EQ(folder.CountFiles(), 0);
 }
 
+// A pipe, by which an interrupt is heard, takes two more than its three streams.
+TEST(CommandTest, TooFewOpenFilesAreNamed) {
+  const Outcome outcome = RunRegard({"info"}, {.open_files = 4});
+  EXPECT_EQ(outcome.status, 5);
+  EXPECT_EQ(outcome.err, "regard: the system refuses a pipe: Too many open files; give the command more open files\n");
+}
+
 TEST(CommandTest, StandardInputIsOneFile) {
   const Outcome nothing = RunRegard({"run", "-"});
   EXPECT_EQ(nothing.status, 2);
