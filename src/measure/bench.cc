@@ -38,13 +38,13 @@ std::string RateFault(const BenchRow& row) {
 
 const Limits& Bench::LimitsOf(const std::string& isa) {
   const auto found = limits_.find(isa);
-  return found != limits_.end() ? found->second : limits_.emplace(isa, MeasureLimits(isa)).first->second;
+  return found != limits_.end() ? found->second : limits_.emplace(isa, MeasureLimits(isa, stop_)).first->second;
 }
 
 double Bench::ReadBandwidth(const std::string& isa, int threads) {
   if (threads == 1) return LimitsOf(isa).read_bandwidth;
   double& bandwidth = bandwidths_[{isa, threads}];
-  if (bandwidth == 0) bandwidth = MeasureReadBandwidth(isa, threads);
+  if (bandwidth == 0) bandwidth = MeasureReadBandwidth(isa, threads, stop_);
   return bandwidth;
 }
 
@@ -67,6 +67,7 @@ BenchRow Bench::Run(const BenchCase& bench_case) {
     return row;
   }
   Workload work(bench_case);
+  ThrowIfStopped(stop_);
   ExecOptions exec = bench_case.exec;
   exec.stop_token = stop_;
   std::optional<Plan> plan;

@@ -97,14 +97,22 @@ double MeasureClock() {
   return best;
 }
 
-double MeasureReadBandwidth(const std::string& isa, int threads) {
+void ThrowIfStopped(const std::stop_token& stop) {
+  if (stop.stop_requested()) throw Error(ErrorCode::kCancelled, "stopped on request");
+}
+
+double MeasureReadBandwidth(const std::string& isa, int threads, const std::stop_token& stop) {
   const KernelTable& kernels = Kernels(isa);
   Tensor memory = Tensor::Uninitialized(DType::kU8, {static_cast<std::int64_t>(kReadBytes)});  // in huge pages, being large
   std::uint8_t* const data = memory.MutableAs<std::uint8_t>();
-  std::memset(data, 1, kReadBytes);  // untouched pages would all be one page of zeros
+  for (std::size_t at = 0; at < kReadBytes; at += kReadBytes / 8) {  // untouched pages would all be one page of zeros
+    ThrowIfStopped(stop);
+    std::memset(data + at, 1, kReadBytes / 8);
+  }
   const std::size_t part = kReadBytes / static_cast<std::size_t>(threads) / 64 * 64;
   double best = 0;
   for (int run = 0; run < kPeakRuns; ++run) {
+    ThrowIfStopped(stop);
     const double cpu_start = ThreadCpuSeconds(), wall_start = WallSeconds();
     internal::ParallelFor(threads, threads, [&](std::int64_t task, int) {
       float sum = kernels.read_bytes(data + static_cast<std::size_t>(task) * part, part);
@@ -116,12 +124,13 @@ double MeasureReadBandwidth(const std::string& isa, int threads) {
   return best;
 }
 
-Limits MeasureLimits(const std::string& isa) {
+Limits MeasureLimits(const std::string& isa, const std::stop_token& stop) {
   const KernelTable& kernels = Kernels(isa);
   Limits limits;
   limits.target = kernels.target;
   limits.lanes = LanesOf(limits.target);
   for (int run = 0; run < kPeakRuns; ++run) {
+    ThrowIfStopped(stop);
     const double start = ThreadCpuSeconds();
     float sum = kernels.peak_flops(kPeakSteps);
     asm volatile("" : : "m"(sum));
@@ -137,7 +146,7 @@ Limits MeasureLimits(const std::string& isa) {
     // Beside each run and not once: cores that lower their clock for wide vectors take a while to raise it again.
     limits.clock = std::max(limits.clock, MeasureClock());
   }
-  limits.read_bandwidth = MeasureReadBandwidth(isa, 1);
+  limits.read_bandwidth = MeasureReadBandwidth(isa, 1, stop);
   limits.fault = PeakFault(limits);
   return limits;
 }

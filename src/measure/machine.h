@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstddef>
+#include <stop_token>
 #include <string>
 
 namespace regard::measure {
@@ -30,12 +31,15 @@ inline constexpr std::size_t kReadBytes = std::size_t{1} << 30;
 /// The best of so many runs counts: whatever disturbs a loop makes it slower, never faster.
 inline constexpr int kPeakRuns = 5;
 
-/// `isa` as ExecOptions has it. Throws Error kUnsupported when it does not run here; kOutOfMemory.
-Limits MeasureLimits(const std::string& isa);
+/// `isa` as ExecOptions has it. Throws Error kUnsupported when it does not run here; kOutOfMemory; kCancelled.
+Limits MeasureLimits(const std::string& isa, const std::stop_token& stop = {});
 
 /// Bytes per second that `threads` threads read together, each its own part of kReadBytes; the best of kPeakRuns, wall time for more than
 /// one thread.
-double MeasureReadBandwidth(const std::string& isa, int threads);
+double MeasureReadBandwidth(const std::string& isa, int threads, const std::stop_token& stop = {});
+
+/// Throws Error kCancelled if somebody asked to stop.
+void ThrowIfStopped(const std::stop_token& stop);
 
 /// Hz, by a chain of dependent one-cycle operations.
 double MeasureClock();
