@@ -11,5 +11,6 @@ set(CMAKE_FIND_ROOT_PATH_MODE_PACKAGE ONLY)
 set(CMAKE_LIBRARY_ARCHITECTURE aarch64-linux-gnu)
 set(CMAKE_EXE_LINKER_FLAGS_INIT "-Wl,-rpath-link,${REGARD_SYSROOT}/usr/lib/aarch64-linux-gnu")
 set(CMAKE_SHARED_LINKER_FLAGS_INIT "-Wl,-rpath-link,${REGARD_SYSROOT}/usr/lib/aarch64-linux-gnu")
+# The loader of the same glibc as the libraries: they share data.
 set(CMAKE_CROSSCOMPILING_EMULATOR
-    "qemu-aarch64;-L;/usr/aarch64-linux-gnu;-E;LD_LIBRARY_PATH=${REGARD_SYSROOT}/usr/lib/aarch64-linux-gnu:${REGARD_SYSROOT}/lib/aarch64-linux-gnu")
+    "qemu-aarch64;-L;${REGARD_SYSROOT};-E;LD_LIBRARY_PATH=${REGARD_SYSROOT}/usr/lib/aarch64-linux-gnu:${REGARD_SYSROOT}/lib/aarch64-linux-gnu")
