@@ -7,7 +7,8 @@ cd "$(dirname "$0")/.."
 build=$PWD/build/aarch64
 sysroot=$build/sysroot
 tests=("$@")
-[ ${#tests[@]} -gt 0 ] || tests=(targets_test exp2_test softmax_f32_test fused_prefill_f32_test fused_decode_f32_test edges_test equivalence_test)
+[ ${#tests[@]} -gt 0 ] || tests=(targets_test exp2_test softmax_f32_test stored_rows_test fused_prefill_f32_test fused_decode_f32_test edges_test equivalence_test
+                                invisible_test dropout_test summary_test weights_test fused_backward_f32_test gradient_equivalence_test)
 packages=(libhwy1 libhwy-dev libopenblas0-pthread libopenblas-pthread-dev libgfortran5 libgomp1 libgtest-dev libstdc++6 libgcc-s1 libc6)
 
 if [ ! -d "$sysroot" ]; then
