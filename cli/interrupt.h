@@ -1,5 +1,6 @@
 // Ctrl-C, and the signals by which others ask for the same: SIGTERM, SIGHUP. The first ends the run soon, through a stop token, and leaves no
-// temporary file; the second ends the process at once.
+// temporary file. The second, of any kind, ends the process at once, and so does the first after five seconds in which nobody asked the token:
+// a command may wait for input that does not come, or for a reader of its output.
 #pragma once
 
 #include <stop_token>

@@ -15,11 +15,11 @@ constexpr std::int64_t kRunAlignment = 64;
 
 // Between the keys and the values of a slab, which are read in turn: a key and its value a power of two apart compete for the same places of
 // caches and banks of memory, and so do a value and the keys that decode asks for ahead. 32,768 keys of 512 bytes, one core of a Zen 4: 55 % of
-// the read bandwidth at 0 bytes between, 83 % at 1 KB; of 256 bytes: 1.05 of the time of separate tensors at 1 KB, 1.01 from 64 KB on.
+// the read bandwidth at 0 bytes between, 83 % at 1 KB; of 256 bytes: 1.05 of the time of separate tensors at 1 KB, 1.02 from 16 KB on.
 constexpr std::int64_t kBetween = 65 * 1024;
 static_assert(kBetween % kRunAlignment == 0);
 
-// A small slab, which lies in the caches anyway, spends no more than this part of itself.
+// A small slab, which lies in the caches anyway, spends a 64th of itself.
 constexpr std::int64_t kPartBetween = 64;
 
 // Slabs double what is there, up to this many bytes: few of them, and seldom more than twice what is used.

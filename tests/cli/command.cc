@@ -64,7 +64,9 @@ std::string ReadToEnd(int descriptor, const std::string& awaited, std::atomic<bo
 [[noreturn]] void Become(char* const* argv, const RunOptions& options, int in, int out, int err) {
   if (!options.output_file.empty()) out = open(options.output_file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (out >= 0 && dup2(in, 0) == 0 && dup2(out, 1) == 1 && dup2(err, 2) == 2) {
-    signal(SIGPIPE, SIG_DFL);
+    for (const int number : {SIGPIPE, SIGINT, SIGTERM, SIGHUP})
+      signal(number, SIG_DFL);                 // whoever started the tests may ignore some
+    close_range(3, ~0u, CLOSE_RANGE_CLOEXEC);  // and have given them files
     for (int descriptor = 0; descriptor < 3; ++descriptor) {
       if (options.closed[descriptor]) close(descriptor);
     }
@@ -130,7 +132,7 @@ Outcome RunRegard(const std::vector<std::string>& arguments, const RunOptions& o
   // What is fed in is shorter than a pipe holds, so that this cannot wait for a command that does not read.
   if (!options.input.empty() && write(in.write_end(), options.input.data(), options.input.size()) < 0)
     ADD_FAILURE() << "no input";
-  in.CloseWrite();
+  if (!options.input_stays_open) in.CloseWrite();
 
   int status = 0;
   siginfo_t waited;

@@ -21,6 +21,7 @@ struct Outcome {
 
 struct RunOptions {
   std::string input = {};           // on standard input
+  bool input_stays_open = false;    // nothing more comes, and no end, until the command ends
   std::string output_file = {};     // standard output goes here and is not caught; empty: a pipe
   bool close_output = false;        // nobody reads the pipe
   bool closed[3] = {};              // the command starts without standard input, output, error

@@ -309,6 +309,14 @@ TEST(CommandTest, ClosedStandardStreams) {
   EXPECT_EQ(nothing.out + nothing.err, "");
 }
 
+// Input that does not come: a signal that `timeout` sends once has to do.
+TEST(CommandTest, AnInterruptEndsWaiting) {
+  const Outcome outcome = RunRegard({"run", "-"}, {.input_stays_open = true, .interrupt_after_ms = 200, .interrupt_by = SIGTERM});
+  EXPECT_EQ(outcome.status, 128 + SIGTERM);
+  EXPECT_GE(outcome.ms_after_interrupt, 4000);
+  EXPECT_EQ(outcome.out, "");
+}
+
 TEST(CommandTest, AnInterruptEndsTheRun) {
   const TemporaryFolder folder;
   const Tensor x = Filled({1, 8, 8192, 64}, 1);

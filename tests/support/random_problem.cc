@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <functional>
 #include <limits>
+#include <stdexcept>
+#include <string>
 #include <utility>
 
 #include "tests/support/placement.h"
@@ -308,7 +310,9 @@ std::vector<std::uint64_t> Seeds(std::uint64_t count) {
   if (const char* only = std::getenv("REGARD_TEST_SEED")) {
     char* end;
     first = last = std::strtoull(only, &end, 10);
-    if (*end == '-') last = std::strtoull(end + 1, nullptr, 10);
+    if (*end == '-') last = std::strtoull(end + 1, &end, 10);
+    if (*end != '\0' || last < first)
+      throw std::invalid_argument(std::string("REGARD_TEST_SEED: ") + only + "; give one, or first-last");
   }
   std::vector<std::uint64_t> seeds;
   for (std::uint64_t seed = first; seed <= last; ++seed) seeds.push_back(seed);
