@@ -21,11 +21,13 @@ bool IsSource(const std::string& source, const std::string& file) {
 
 bool IsSameFile(const std::string& a, const std::string& b) {
   const auto place = [](const std::string& name) {
-    std::error_code ignored;  // a folder that cannot be read has no file that could be written
+    std::error_code ignored;  // empty where a folder cannot be entered: then there is nothing to compare
     return std::filesystem::weakly_canonical(std::filesystem::absolute(name, ignored), ignored);
   };
   std::error_code ignored;  // what does not exist is nothing's equal
-  return std::filesystem::equivalent(a, b, ignored) || place(a) == place(b);
+  if (std::filesystem::equivalent(a, b, ignored)) return true;
+  const std::filesystem::path at = place(a);
+  return !at.empty() && at == place(b);
 }
 
 void CheckOutputFile(const Options& options, const std::string& flag, const std::string& file) {

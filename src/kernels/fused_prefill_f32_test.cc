@@ -208,6 +208,31 @@ TEST_P(PrefillTest, RunsOfTilesHaveTheBitsOfSingleTiles) {
   }
 }
 
+// Tiles that nobody sees and tiles that all rows see, in turn and in runs, with windows and sinks.
+TEST_P(PrefillTest, RunsEndWhereKeysAreHidden) {
+  for (unsigned bits = 0; bits < 8; ++bits) {
+    SCOPED_TRACE(bits);
+    KernelCase test(In({.rows = 130,
+                        .kv_len = 300,
+                        .head_dim = 98,
+                        .v_dim = 21,
+                        .causal = (bits & 1) != 0,
+                        .window = (bits & 2) != 0 ? 150 : -1,
+                        .mask = true,
+                        .sink = (bits & 4) != 0,
+                        .q_size = 3}),
+                    33 + bits);
+    for (std::size_t n = 0; n < test.mask.size(); ++n) test.mask[n] = (n % 300) / 12 % 3 != 1;
+    Run(test, test.rows);
+    ExpectNearDefinition(test);
+    const auto context = Bits(test.context), lse = Bits(test.lse);
+    std::fill(test.context.begin(), test.context.end(), kNaN);
+    for (const QueryRow& row : test.rows) RunPrefill(kernels(), test, {row});
+    EXPECT_EQ(Bits(test.context), context);
+    EXPECT_EQ(Bits(test.lse), lse);
+  }
+}
+
 TEST_P(PrefillTest, BitsDoNotDependOnStridesAndAlignment) {
   const CaseSpec spec = {.rows = 70, .kv_len = 150, .head_dim = 24, .v_dim = 20, .causal = true};
   KernelCase test(In(spec), 40);

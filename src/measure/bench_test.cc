@@ -72,6 +72,21 @@ TEST(Limits, OfATargetThatDoesNotRunAreAnError) {
   }
 }
 
+TEST(Limits, StopWhenAsked) {
+  std::stop_source stop;
+  stop.request_stop();
+  const auto code_of = [](const auto& measure) {
+    try {
+      measure();
+    } catch (const Error& error) {
+      return error.code();
+    }
+    return ErrorCode::kInternal;
+  };
+  EXPECT_EQ(code_of([&] { MeasureLimits("", stop.get_token()); }), ErrorCode::kCancelled);
+  EXPECT_EQ(code_of([&] { MeasureReadBandwidth("", 1, stop.get_token()); }), ErrorCode::kCancelled);
+}
+
 BenchCase Tiny(const char* name, bool causal) {
   BenchCase c;
   c.name = name;

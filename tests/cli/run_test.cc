@@ -207,6 +207,16 @@ TEST_F(Saved, NeverOverAnInput) {
   EXPECT_EQ(ReadFile(input_), before);
 }
 
+// Two names in a folder that cannot be entered are not the same file.
+TEST_F(Saved, WhereNobodyCanLook) {
+  const std::string loop = Scratch("loop");
+  std::filesystem::create_symlink(loop, loop);
+  const Outcome outcome = Regard("run " + loop + "/a.npz -o " + loop + "/b.npz");
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_EQ(outcome.err.find("is an input"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("Too many levels of symbolic links"), std::string::npos) << outcome.err;
+}
+
 TEST_F(Saved, OnlyWhereTheArraysFit) {
   EXPECT_EQ(Regard("run " + input_ + " -o x.txt").err,
             "regard: -o: 'x.txt' has no known ending; name a file .npz, .safetensors, or .npy for one array\n");
