@@ -18,6 +18,15 @@ class PrefillTest : public PerStoredType {
     for (const QueryRow& row : test.rows) expected_empty += !Define(test, row).saw_key;
     EXPECT_EQ(empty, expected_empty);
   }
+  void ExpectTheBitsOfRowsAlone(KernelCase& test) const {
+    Run(test, test.rows);
+    ExpectNearDefinition(test);
+    const auto context = Bits(test.context), lse = Bits(test.lse);
+    std::fill(test.context.begin(), test.context.end(), kNaN);
+    for (const QueryRow& row : test.rows) RunPrefill(kernels(), test, {row});
+    EXPECT_EQ(Bits(test.context), context);
+    EXPECT_EQ(Bits(test.lse), lse);
+  }
 };
 INSTANTIATE_TEST_SUITE_P(Targets, PrefillTest, testing::ValuesIn(EveryTargetWith({DType::kF32, DType::kBF16})), StoredCaseName);
 
@@ -197,13 +206,7 @@ TEST_P(PrefillTest, RunsOfTilesHaveTheBitsOfSingleTiles) {
       float height = 0;
       for (const std::int64_t key : {40, 97, 127, 250}) first_of_key(key) = height += 30;
       if (faint) first_of_key(61) = -600;
-      Run(test, test.rows);
-      ExpectNearDefinition(test);
-      const auto context = Bits(test.context), lse = Bits(test.lse);
-      std::fill(test.context.begin(), test.context.end(), kNaN);
-      for (const QueryRow& row : test.rows) RunPrefill(kernels(), test, {row});
-      EXPECT_EQ(Bits(test.context), context);
-      EXPECT_EQ(Bits(test.lse), lse);
+      ExpectTheBitsOfRowsAlone(test);
     }
   }
 }
@@ -223,13 +226,7 @@ TEST_P(PrefillTest, RunsEndWhereKeysAreHidden) {
                         .q_size = 3}),
                     33 + bits);
     for (std::size_t n = 0; n < test.mask.size(); ++n) test.mask[n] = (n % 300) / 12 % 3 != 1;
-    Run(test, test.rows);
-    ExpectNearDefinition(test);
-    const auto context = Bits(test.context), lse = Bits(test.lse);
-    std::fill(test.context.begin(), test.context.end(), kNaN);
-    for (const QueryRow& row : test.rows) RunPrefill(kernels(), test, {row});
-    EXPECT_EQ(Bits(test.context), context);
-    EXPECT_EQ(Bits(test.lse), lse);
+    ExpectTheBitsOfRowsAlone(test);
   }
 }
 
