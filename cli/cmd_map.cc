@@ -11,6 +11,7 @@
 #include "cli/max_memory.h"
 #include "cli/output_file.h"
 #include "cli/terminal.h"
+#include "core/stop.h"
 #include "regard/io.h"
 #include "report/html_page.h"
 #include "report/map_report.h"
@@ -264,7 +265,7 @@ ExitStatus MapCommand(const Options& options, Streams& streams) {
   CheckFiles(options);
   Mapped all = MapAll(options, streams.width());
   const std::string html = options.html.empty() ? std::string() : PageOf(options, &all);
-  if (options.exec.stop_token.stop_requested()) throw Error(ErrorCode::kCancelled, "stopped on request");
+  internal::ThrowIfStopped(options.exec.stop_token);
 
   report::MapFiles files{options.output, {}, options.html, html.size()};
   if (!options.output.empty()) {

@@ -14,33 +14,44 @@ namespace {
   throw UsageError(fmt::format("{}: '{}' {}", flag, text, expectation));
 }
 
+enum class Parsed : std::uint8_t { kNumber, kNoNumber, kOutOfRange };
+
 // The whole text as a number.
 template <typename T>
-bool ParseNumber(std::string_view text, T* number) {
+Parsed ParseNumber(std::string_view text, T* number) {
   if (text.starts_with('+')) text.remove_prefix(1);
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *number);
-  return error == std::errc{} && end == text.data() + text.size();
+  if (error == std::errc::invalid_argument || end != text.data() + text.size()) return Parsed::kNoNumber;
+  return error == std::errc{} ? Parsed::kNumber : Parsed::kOutOfRange;
+}
+
+template <typename T>
+T ParseWhole(const std::string& flag, const std::string& text, int example) {
+  T value = 0;
+  const Parsed parsed = ParseNumber(text, &value);
+  if (parsed == Parsed::kNoNumber) FailValue(flag, text, fmt::format("is not a whole number; give one such as {}", example));
+  if (parsed == Parsed::kOutOfRange) {
+    using Limits = std::numeric_limits<T>;
+    FailValue(flag, text, fmt::format("is out of range, {} to {}; give one such as {}", Limits::min(), Limits::max(), example));
+  }
+  return value;
 }
 
 }  // namespace
 
 float ParseFloat(const std::string& flag, const std::string& text) {
   float value = 0;
-  if (!ParseNumber(text, &value)) FailValue(flag, text, "is not a number within range; give one such as 0.125");
+  const Parsed parsed = ParseNumber(text, &value);
+  if (parsed == Parsed::kNoNumber) FailValue(flag, text, "is not a number; give one such as 0.125");
+  if (parsed == Parsed::kOutOfRange) {
+    FailValue(flag, text, "is out of f32's range: 0, or 1.4e-45 to 3.4e38 of either sign; give one such as 0.125");
+  }
   return value;
 }
 
-std::int64_t ParseInteger(const std::string& flag, const std::string& text) {
-  std::int64_t value = 0;
-  if (!ParseNumber(text, &value)) FailValue(flag, text, "is not a whole number; give one such as 8");
-  return value;
-}
+std::int64_t ParseInteger(const std::string& flag, const std::string& text) { return ParseWhole<std::int64_t>(flag, text, 8); }
 
-int ParseSmallInteger(const std::string& flag, const std::string& text) {
-  int value = 0;
-  if (!ParseNumber(text, &value)) FailValue(flag, text, "is not a whole number within range; give one such as 2");
-  return value;
-}
+int ParseSmallInteger(const std::string& flag, const std::string& text) { return ParseWhole<int>(flag, text, 2); }
 
 bool ParseBool(const std::string& flag, const std::string& text) {
   if (text == "true" || text == "1") return true;
@@ -54,7 +65,7 @@ io::QOffsetChoice ParseQOffset(const std::string& flag, const std::string& text)
     choice.rule = io::QOffsetChoice::Rule::kTopLeft;
   } else if (text == "bottom-right") {
     choice.rule = io::QOffsetChoice::Rule::kBottomRight;
-  } else if (!ParseNumber(text, &choice.number)) {
+  } else if (ParseNumber(text, &choice.number) != Parsed::kNumber) {
     FailValue(flag, text, "is no offset; give a whole number, top-left (0) or bottom-right (kv_len − q_len)");
   }
   return choice;
@@ -123,7 +134,9 @@ std::uint64_t ParseSize(const std::string& flag, const std::string& text) {
   if (!is_number || !known_unit || !(bytes >= 0)) {
     FailValue(flag, text, "is not a size; give bytes, or a number with KiB, MiB, GiB or TiB, such as 512MiB");
   }
-  if (error != std::errc{} || !(bytes < std::ldexp(1.0, 63))) FailValue(flag, text, "is out of range; give less than 8388608TiB");
+  if (error != std::errc{} || !(bytes < std::ldexp(1.0, 63))) {
+    FailValue(flag, text, "is out of range; give whole bytes, less than 8388608TiB");
+  }
   return static_cast<std::uint64_t>(bytes);
 }
 

@@ -6,6 +6,7 @@
 
 #include "core/bind.h"
 #include "core/parallel_for.h"
+#include "core/stop.h"
 #include "diagnose/observed_shape.h"
 
 namespace regard::internal {
@@ -135,12 +136,8 @@ Case::Case(const DiagnosisProblem& problem, const ObservedTensors& observed, con
     }
     unedited_[static_cast<std::size_t>(r)].shared = IsShared(state);
   });
-  ThrowIfStopped();
+  ThrowIfStopped(stop_token_);
   ChooseProbes();
-}
-
-void Case::ThrowIfStopped() const {
-  if (stopped()) throw Error(ErrorCode::kCancelled, "stopped on request");
 }
 
 void Case::BeginPhase(double from, double to) const {

@@ -93,7 +93,6 @@ class Case {
 
   /// Whether somebody asked to stop: Compare then answers at once that nothing fits, so that searches end soon.
   bool stopped() const { return stop_token_.stop_requested(); }
-  void ThrowIfStopped() const;
   /// From here on CountTask() reports fractions between these two.
   void BeginPhase(double from, double to) const;
   void CountTask(std::int64_t total) const;

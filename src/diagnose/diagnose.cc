@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <iterator>
 
+#include "core/stop.h"
 #include "diagnose/case.h"
 #include "diagnose/evidence.h"
 #include "diagnose/low_precision.h"
@@ -152,13 +153,13 @@ std::vector<Candidate> Search(const Case& c, const DiagnoseOptions& options, boo
   const auto singles = [&](Closeness closeness, double from, double to) {
     c.BeginPhase(from, to);
     std::vector<Candidate> found = internal::SearchSingles(c, proposals, closeness);
-    c.ThrowIfStopped();
+    internal::ThrowIfStopped(options.stop_token);
     return found;
   };
   const auto pairs = [&](Closeness closeness, double from, double to) {
     c.BeginPhase(from, to);
     std::vector<Candidate> found = internal::SearchPairs(c, proposals, closeness);
-    c.ThrowIfStopped();
+    internal::ThrowIfStopped(options.stop_token);
     return found;
   };
   std::vector<Candidate> found = singles(Closeness::kTight, kLooked, kSingles);

@@ -126,7 +126,8 @@ std::vector<double> ContextChange(Rounding round, const Case& c, const RowState&
   return change;
 }
 
-// One stage of one row: what is expected, what f32 may change (as in compare.cc) and what rounding at each place, to the same number of bits, does.
+// One stage of one row: what is expected, what f32 may change (as in compare.cc) and what rounding at each place, to the same number of
+// bits, does.
 struct Row {
   std::vector<double> values, bounds;
   std::array<std::vector<double>, kNumPlaces> changes;  // empty: that place comes later, or is not computed
@@ -222,18 +223,23 @@ double HalfUlp(const StorageRoundoff& storage, double x) {
   return std::max(storage.relative * std::exp2(std::floor(std::log2(std::fabs(x)))), storage.absolute);
 }
 
+// The square of what `half_ulp` does not explain of a difference.
+double SquareBeyond(double difference, double half_ulp) {
+  const double beyond = std::max(std::fabs(difference) - half_ulp, 0.0);
+  return beyond * beyond;
+}
+
 // Σ difference², beyond half an ulp, and Σ change² by place.
 struct Sums {
-  double beyond = 0;
+  double differences = 0;
   std::array<double, kNumPlaces> changes = {};
 };
 
 void AddSums(const ObservedStage& o, RowId id, const Row& row, Sums* sums) {
   for (std::size_t n = 0; n < row.values.size(); ++n) {
-    const double got = o.At(id, static_cast<std::int64_t>(n)), difference = std::fabs(got - row.values[n]);
+    const double got = o.At(id, static_cast<std::int64_t>(n)), difference = got - row.values[n];
     if (!std::isfinite(difference)) continue;
-    const double beyond = std::max(difference - HalfUlp(o.storage, got), 0.0);
-    sums->beyond += beyond * beyond;
+    sums->differences += SquareBeyond(difference, HalfUlp(o.storage, got));
     for (std::size_t p = 0; p < kNumPlaces; ++p) {
       const double change = row.changes[p].empty() ? 0 : row.changes[p][n];
       if (std::isfinite(change)) sums->changes[p] += change * change;
@@ -315,7 +321,7 @@ bool IsRefuted(const Case& c, const ObservedStage& o, const std::vector<Fit>& fi
   });
   Sums total;
   for (const Sums& one : sums) {
-    total.beyond += one.beyond;
+    total.differences += one.differences;
     for (std::size_t p = 0; p < kNumPlaces; ++p) total.changes[p] += one.changes[p];
   }
   std::vector<std::array<Counts, kNumPlaces>> counts(sample.size());
@@ -323,13 +329,13 @@ bool IsRefuted(const Case& c, const ObservedStage& o, const std::vector<Fit>& fi
     const std::size_t r = sample[static_cast<std::size_t>(n)];
     const Row row = row_of(rows[r]);
     for (std::size_t p = 0; p < kNumPlaces; ++p) {
-      const double factor = std::min(std::sqrt(total.beyond / std::max(total.changes[p], 1e-300)), kCoarsest);
+      const double factor = std::min(std::sqrt(total.differences / std::max(total.changes[p], 1e-300)), kCoarsest);
       counts[static_cast<std::size_t>(n)][p] = CountRow(o, rows[r], row, fits[r].Matches(), row.changes[p], factor);
     }
   });
   bool any_place = false;
   for (std::size_t p = 0; p < kNumPlaces; ++p) {
-    if (!(std::sqrt(total.changes[p]) * kCoarsest > kLeastPart * std::sqrt(total.beyond))) continue;
+    if (!(std::sqrt(total.changes[p]) * kCoarsest > kLeastPart * std::sqrt(total.differences))) continue;
     any_place = true;
     Counts all;
     for (const std::array<Counts, kNumPlaces>& row : counts) all.rows.Add(row[p].rows), all.cells.Add(row[p].cells);
@@ -342,26 +348,21 @@ bool IsRefuted(const Case& c, const ObservedStage& o, const std::vector<Fit>& fi
 struct Left {
   double before = 0;
   std::array<double, kNumPlaces> after = {};
-  std::int64_t cells = 0, telling_cells = 0;  // telling: storing them does not explain the difference
+  std::int64_t cells = 0, beyond_half_ulp = 0;  // all of them, and those whose difference storing does not explain
 
   void Add(const ObservedStage& o, RowId id, const Row& row) {
     for (std::size_t n = 0; n < row.values.size(); ++n) {
       const double got = o.At(id, static_cast<std::int64_t>(n)), difference = got - row.values[n];
       if (!std::isfinite(difference)) continue;
-      const auto square_beyond = [half = HalfUlp(o.storage, got)](double x) {
-        const double beyond = std::max(std::fabs(x) - half, 0.0);
-        return beyond * beyond;
-      };
-      const double beyond = square_beyond(difference);
-      telling_cells += beyond > 0;
-      ++cells;
-      before += beyond;
+      const double half_ulp = HalfUlp(o.storage, got), square = SquareBeyond(difference, half_ulp);
+      ++cells, beyond_half_ulp += square > 0;
+      before += square;
       for (std::size_t p = 0; p < kNumPlaces; ++p)
-        after[p] += square_beyond(difference - (row.changes[p].empty() ? 0 : row.changes[p][n]));
+        after[p] += SquareBeyond(difference - (row.changes[p].empty() ? 0 : row.changes[p][n]), half_ulp);
     }
   }
   void Add(const Left& other) {
-    before += other.before, cells += other.cells, telling_cells += other.telling_cells;
+    before += other.before, cells += other.cells, beyond_half_ulp += other.beyond_half_ulp;
     for (std::size_t p = 0; p < kNumPlaces; ++p) after[p] += other.after[p];
   }
 };
@@ -388,7 +389,8 @@ std::optional<Reproduction> ReproduceByRounding(const Case& c) {
       });
       Left left;
       for (const Left& row : of_rows) left.Add(row);
-      for (std::size_t p = 0; p < kNumPlaces && left.telling_cells >= kFewestCells; ++p) {
+      if (left.beyond_half_ulp < kFewestCells) return std::nullopt;
+      for (std::size_t p = 0; p < kNumPlaces; ++p) {
         const double cells = static_cast<double>(left.cells);
         const Reproduction one{kPlaces[p], bits == 8, std::sqrt(left.before / cells), std::sqrt(left.after[p] / cells)};
         if (one.after * kLeastFall <= one.before && (!best || one.after < best->after)) best = one;

@@ -33,7 +33,8 @@ struct Reproduction {
 };
 
 /// Of the first observed stage that differs, the place and the number of bits that leave least of its differences: a quarter at most, over
-/// eight cells or more that storing does not explain. It tells bf16 at a place that averages out, such as the weights, from arithmetic with 11 bits everywhere.
+/// eight cells or more that storing does not explain. It tells bf16 at a place that averages out, such as the weights, from arithmetic
+/// with 11 bits everywhere.
 std::optional<Reproduction> ReproduceByRounding(const Case& c);
 
 }  // namespace regard::internal

@@ -68,6 +68,11 @@ void File::Impl::Add(ArrayInfo info) {
   arrays.push_back(std::move(info));
 }
 
+StringArray File::Impl::ReadStrings(std::size_t index) const {
+  Fail(ErrorCode::kInternal, Where(path, arrays[index].name), "is said to hold strings, but {} has no reader of strings",
+       Name(format));
+}
+
 std::string File::Impl::Where(const std::string& path, std::string_view array) { return path + ": array " + Quoted(array); }
 
 File::File(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}

@@ -20,7 +20,7 @@ struct File::Impl {
 
   /// Array `index` of `arrays`, of numbers or of strings as its ArrayInfo says; not for unreadable ones.
   virtual Tensor ReadTensor(std::size_t index) const = 0;
-  virtual StringArray ReadStrings(std::size_t) const { return {}; }  // of formats that have no strings: nobody asks
+  virtual StringArray ReadStrings(std::size_t index) const;  // of a format that has none: Error kInternal
 
   /// Appends an array. Throws kCorruptFile when one of that name is there.
   void Add(ArrayInfo info);

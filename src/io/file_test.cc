@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "io/byte_source.h"
+#include "io/file_impl.h"
 #include "io/test_support.h"
 
 namespace regard::io {
@@ -95,6 +96,16 @@ TEST(FileTest, FindAndNamesOfFormats) {
   EXPECT_EQ(file.Find("input"), nullptr);
   EXPECT_EQ(Name(Format::kSafetensors), "safetensors");
   EXPECT_EQ(ReadAll("testdata/six_tokens.txt"), Slurp("testdata/six_tokens.txt"));
+}
+
+// A format that calls an array one of strings and cannot read them is a defect, and shows as one.
+TEST(FileTest, StringsThatNoFormatReadsAreNoEmptyList) {
+  struct Numbers : File::Impl {
+    Numbers() : Impl("x.bin", Format::kRaw) { Add({.name = "tokens", .is_strings = true}); }
+    Tensor ReadTensor(std::size_t) const override { return {}; }
+  };
+  ExpectError(ErrorCode::kInternal, "x.bin: array 'tokens': is said to hold strings, but raw has no reader of strings",
+              [] { Numbers().ReadStrings(0); });
 }
 
 TEST(FileTest, WriteGoesByTheEnding) {

@@ -83,7 +83,13 @@ std::optional<float> ReadFloat(const ProblemSources& sources, std::string_view n
   const std::optional<Scalar> scalar = ReadScalar(sources, name);
   if (!scalar) return std::nullopt;
   if (!scalar->number) Fail(kInvalidArgument, name, "{} in the file; give a number", scalar->text);
-  return static_cast<float>(*scalar->number);
+  const float number = static_cast<float>(*scalar->number);
+  // A soft cap that rounds to 0 would be none.
+  if (std::isfinite(*scalar->number) && (std::isinf(number) || (number == 0 && *scalar->number != 0))) {
+    Fail(kInvalidArgument, name, "{} in the file is out of f32's range; give 0, or 1.4e-45 to 3.4e38 of either sign",
+         scalar->text);
+  }
+  return number;
 }
 
 std::string ValueText(bool value) { return value ? "true" : "false"; }

@@ -31,8 +31,8 @@ NumberResult ParseNumber(std::string_view text, float* value) {
   const auto [rest, error] = std::from_chars(text.data(), end, *value);
   if (error == std::errc::invalid_argument || rest != end) return NumberResult::kNoNumber;
   if (error == std::errc()) return NumberResult::kNumber;
-  // from_chars does not say on which side of f32's range the value lies; a double tells, down to 1e-308.
-  double wide = 0;
+  // from_chars does not say on which side of f32's range the value lies; a wider type tells.
+  long double wide = 0;
   const auto [wide_rest, wide_error] = std::from_chars(text.data(), end, wide);
   if (wide_error != std::errc() || std::abs(wide) > 1) return NumberResult::kTooLarge;
   *value = static_cast<float>(wide);

@@ -9,6 +9,7 @@
 
 #include "attention/fused.h"
 #include "core/copy.h"
+#include "core/stop.h"
 #include "measure/append_run.h"
 #include "measure/backward_question.h"
 #include "measure/weights_question.h"
@@ -67,7 +68,7 @@ BenchRow Bench::Run(const BenchCase& bench_case) {
     return row;
   }
   Workload work(bench_case);
-  ThrowIfStopped(stop_);
+  internal::ThrowIfStopped(stop_);
   ExecOptions exec = bench_case.exec;
   exec.stop_token = stop_;
   std::optional<Plan> plan;

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "core/parallel_for.h"
+#include "core/stop.h"
 #include "kernels/kernels.h"
 #include "measure/timing.h"
 #include "regard/error.h"
@@ -20,6 +21,7 @@ namespace regard::measure {
 namespace {
 
 using internal::KernelTable;
+using internal::ThrowIfStopped;
 
 // 20 to 30 ms of multiply-adds with any vector length: long against the clock's resolution, short against a neighbour's time slice.
 constexpr std::int64_t kPeakSteps = 4'000'000;
@@ -95,10 +97,6 @@ double MeasureClock() {
     best = std::max(best, static_cast<double>(kClockRounds) * kOperationsPerRound / seconds);
   }
   return best;
-}
-
-void ThrowIfStopped(const std::stop_token& stop) {
-  if (stop.stop_requested()) throw Error(ErrorCode::kCancelled, "stopped on request");
 }
 
 double MeasureReadBandwidth(const std::string& isa, int threads, const std::stop_token& stop) {

@@ -38,9 +38,6 @@ Limits MeasureLimits(const std::string& isa, const std::stop_token& stop = {});
 /// one thread.
 double MeasureReadBandwidth(const std::string& isa, int threads, const std::stop_token& stop = {});
 
-/// Throws Error kCancelled if somebody asked to stop.
-void ThrowIfStopped(const std::stop_token& stop);
-
 /// Hz, by a chain of dependent one-cycle operations.
 double MeasureClock();
 

@@ -10,6 +10,7 @@
 #include "attention/fused.h"
 #include "core/bind.h"
 #include "core/parallel_for.h"
+#include "core/stop.h"
 #include "regard/summary.h"
 #include "summary/head_kind.h"
 #include "summary/ordered_tasks.h"
@@ -470,7 +471,7 @@ Summary Run(const PlanShape& shape, const Inputs& run, const AttentionParams& pa
     const ExecOptions rest = PartOf(exec, context_share, 1);
     SummaryRun(problem, inputs, kernels, rest, threads, request, tracking, &summary).Run();
   }
-  if (exec.stop_token.stop_requested()) throw Error(ErrorCode::kCancelled, "stopped on request");
+  ThrowIfStopped(exec.stop_token);
   return summary;
 }
 
