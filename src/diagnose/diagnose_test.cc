@@ -233,6 +233,24 @@ TEST(Diagnose, SolvesForConstants) {
   EXPECT_EQ(in_one_head.explanations[0].scope, "only head 2");
 }
 
+// Scores near 0 make every row of the context nearly the mean of v: in another order they differ by what bf16 explains as well, but a
+// mistake that leaves f32's rounding alone is no chance.
+TEST(Diagnose, ReversedTokensAreNoLowPrecision) {
+  for (const bool causal : {false, true}) {
+    for (const double spread : {1.0, 0.01}) {
+      const Tensor q = Noise({1, 2, 64, 16}, 0.7), k = Noise({1, 2, 64, 16}, 1.3), v = Noise({1, 2, 64, 16}, 2.9);
+      Tensor small = q, reversed = q;
+      for (std::int64_t n = 0; n < q.num_elements(); ++n) small.MutableAs<float>()[n] *= static_cast<float>(spread);
+      for (std::int64_t n = 0; n < q.num_elements(); ++n)
+        reversed.MutableAs<float>()[n] = small.As<float>()[(n / 1024 * 64 + 63 - n / 16 % 64) * 16 + n % 16];
+      const DiagnosisProblem p{.q = small, .k = k, .v = v, .params = {.causal = causal}};
+      const Diagnosis d = Diagnose(p, {.context = Attention(reversed, k, v, p.params, {.path = Path::kReference}).context});
+      ASSERT_TRUE(Names(d, "F104")) << d.summary;
+      EXPECT_EQ(d.explanations[0].params[0].text, "q");
+    }
+  }
+}
+
 TEST(Diagnose, TwoRunsThatDiffer) {
   const Tensor q = F32({3, 1}, {1, -2, 1}), k = F32({3, 1}, {1, 2, -1}), v = F32({3, 2}, {1, 0, 0, 1, 2, 5});
   const AttentionResult right = Attention(q, k, v, {.scale = 1.0f}, {.path = Path::kReference});

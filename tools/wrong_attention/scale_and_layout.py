@@ -1,4 +1,4 @@
-"""Faults of the scale, of heads and of memory: F01-F21, F94, F99-F101."""
+"""Faults of the scale, of heads and of memory: F01-F21, F94, F99-F101, F104."""
 
 import numpy as np
 
@@ -124,3 +124,10 @@ def with_heads(p, heads):
 
 fault("F101", G=6, group=1, d=8, dv=8)(lambda p: with_heads(p, int(p.rng.choice([1, 2, 3]))))
 fault("F101", G=3, group=1, d=8, dv=8)(lambda p: with_heads(p, int(p.rng.choice([6, 12]))))
+
+
+fault("F104")(lambda p: attend(p, q=p.q[:, :, ::-1].astype(float)))
+fault("F104")(lambda p: attend(p, k=repeat(p.k, p)[:, :, ::-1]))
+fault("F104")(lambda p: attend(p, v=repeat(p.v, p)[:, :, ::-1]))
+fault("F104", causal=True)(lambda p: attend(p, k=repeat(p.k, p)[:, :, ::-1], v=repeat(p.v, p)[:, :, ::-1]))
+fault("F104", causal=True, Tk=13, Tq=13)(lambda p: attend(p, q=p.q[:, :, ::-1].astype(float), k=repeat(p.k, p)[:, :, ::-1], v=repeat(p.v, p)[:, :, ::-1]))

@@ -1,4 +1,4 @@
-// Faults of layout: F10–F14, F18, F94, F100.
+// Faults of layout: F10–F14, F18, F94, F100, F104.
 //
 // Memory read in another order than it was written is a map of rows: which row of which tensor stands where row (b, head, t) should.
 #include <algorithm>
@@ -293,6 +293,20 @@ void QueriesAndKeysSwapped(const Case& c, Proposals& p) {
   });
 }
 
+// Tokens last to first, in some of the tensors. Rules of positions stay with the places.
+void TokensReversed(const Case& c, Proposals& p) {
+  const Problem& x = c.problem();
+  const auto reversed = [](From from, std::int64_t len) -> RowMap {
+    return [=](std::int64_t b, std::int64_t head, std::int64_t t) { return RowSource{from, b, head, len - 1 - t}; };
+  };
+  const RowMap q = reversed(From::kQ, x.q_len), k = reversed(From::kK, x.kv_len), v = reversed(From::kV, x.kv_len);
+  p.Add(UseRows(c, q, {}, {}), {{"tensor", 0, "q"}}, 1);
+  p.Add(UseRows(c, {}, k, {}), {{"tensor", 0, "k"}}, 1);
+  p.Add(UseRows(c, {}, {}, v), {{"tensor", 0, "v"}}, 1);
+  p.Add(UseRows(c, {}, k, v), {{"tensor", 0, "k and v"}}, 1);
+  if (x.q_len == x.kv_len) p.Add(UseRows(c, q, k, v), {{"tensor", 0, "q, k and v"}}, 1);
+}
+
 constexpr Fault kFaults[] = {
     {"F10", "heads split by a view only", Stage::kInputs, slot::kOperands, "[tokens, heads·dim] read as [heads, tokens, dim]",
      "exact with one head; else wrong from the scores on, and head 0 mixes tokens",
@@ -317,6 +331,9 @@ constexpr Fault kFaults[] = {
      "the kernel expects [batch, heads, tokens, dim]: transpose [batch, tokens, heads, dim] first", HeadsAndTokensSwapped},
     {"F94", "q and k swapped", Stage::kInputs, slot::kOperands, "softmax(k·qᵀ)",
      "scores are the transpose; symmetric inputs hide it", "scores are q·kᵀ: rows are queries", QueriesAndKeysSwapped},
+    {"F104", "tokens reversed", Stage::kInputs, slot::kOperands, "rows of a tensor last to first",
+     "without rules of positions the context's rows are right and stand in reverse order",
+     "give all tensors and the result the same order of tokens", TokensReversed},
 };
 
 }  // namespace
