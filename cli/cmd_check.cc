@@ -99,29 +99,43 @@ std::optional<std::int64_t> ObservedLayer(const std::vector<ObservedFile>& files
 
 using Arrays = std::map<std::string, Tensor>;
 
-void ReadInto(Arrays* arrays, const std::string& flag, const ObservedFile& observed, const std::optional<std::int64_t>& layer) {
-  const auto& [stated, file] = observed;
-  std::string names;
-  for (const io::ArrayInfo& array : file.arrays()) {
-    if (array.is_strings) continue;
-    // A file with one array without a name holds the context, unless it is said to hold something else.
-    const std::string key = !stated.empty() ? stated : array.name.empty() ? "context" : array.name;
-    names += (names.empty() ? "" : ", ") + key;
-    const std::string stage = StageName(key, layer);
-    if (stage.empty()) continue;
-    if (arrays->count(stage) > 0)
-      throw Error(ErrorCode::kInvalidArgument, fmt::format("{}: {} is given twice; keep one", flag, stage));
-    arrays->emplace(stage, file.Read(array.name));
-  }
-  if (arrays->empty()) {
+// The results in the files, those of `layer` where their names say of which they are.
+Arrays ReadObserved(const std::string& flag, const std::vector<ObservedFile>& files, const std::optional<std::int64_t>& layer) {
+  Arrays arrays;
+  std::map<std::string, std::string> places;  // of arrays, for messages
+  for (const auto& [stated, file] : files) {
+    const auto numbers = std::ranges::count(file.arrays(), false, &io::ArrayInfo::is_strings);
+    if (!stated.empty() && numbers != 1) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("{}: {} holds {} arrays of numbers, so that '{}=' does not say which; give the file without a name",
+                              flag, file.path(), numbers, stated));
+    }
+    std::string names;
+    bool has_result = false;
+    for (const io::ArrayInfo& array : file.arrays()) {
+      if (!stated.empty() && array.is_strings) continue;
+      // A file with one array without a name holds the context, unless it is said to hold something else.
+      const std::string key = !stated.empty() ? stated : array.name.empty() ? "context" : array.name;
+      names += (names.empty() ? "" : ", ") + key;
+      const std::string stage = StageName(key, layer);
+      if (StageName(key, {}).empty()) continue;
+      has_result = true;
+      if (stage.empty()) continue;
+      const std::string place = array.name.empty() ? file.path() : fmt::format("'{}' in {}", array.name, file.path());
+      if (const auto [before, is_first] = places.emplace(stage, place); !is_first) {
+        throw Error(ErrorCode::kInvalidArgument,
+                    fmt::format("{}: {} given twice, as {} and as {}; keep one", flag, stage, before->second, place));
+      }
+      arrays.emplace(stage, file.Read(array.name));
+    }
+    if (has_result) continue;
     throw Error(ErrorCode::kInvalidArgument, fmt::format("{}: {} holds {} and no result; {}", flag, file.path(),
                                                          names.empty() ? "nothing" : names, WhichResult(names)));
   }
-}
-
-Arrays ReadObserved(const std::string& flag, const std::vector<ObservedFile>& files, const std::optional<std::int64_t>& layer) {
-  Arrays arrays;
-  for (const ObservedFile& file : files) ReadInto(&arrays, flag, file, layer);
+  if (arrays.empty() && !files.empty()) {
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("{}: {} holds nothing of layer {}; state the --layer that it is of",
+                                                         flag, files[0].file.path(), *layer));
+  }
   return arrays;
 }
 

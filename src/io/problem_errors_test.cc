@@ -433,6 +433,8 @@ TEST(ProblemSourcesTest, Messages) {
   EXPECT_EQ(MessageOf({""}), "sources: '' names no file; write FILE");
   EXPECT_EQ(MessageOf({"q="}), "sources: 'q=' names no file; write q=FILE");
   EXPECT_EQ(MessageOf({a}), a + ": holds one array without a name; say which it is, as in q=" + a);
+  const std::string raw = a + ":f32:44x1";  // any file's bytes: a header of 128 and 48 of numbers
+  EXPECT_EQ(MessageOf({raw}), a + ": holds one array without a name; say which it is, as in q=" + raw);
   EXPECT_EQ(MessageOf({"q=" + two}), two + ": holds 2 arrays, so that 'q=' does not say which; give the file without a name");
   EXPECT_EQ(MessageOf({"quary=" + a}), "quary=" + a + ": 'quary' is not a name that regard reads; did you mean q?");
   EXPECT_EQ(MessageOf({"zebra=" + a}),

@@ -50,11 +50,11 @@ void ProblemSources::Open(const std::string& source) {
     Fail(kInvalidArgument, "sources", "{} names no file; write {}FILE", Quoted(source), source);
   }
   files_.push_back(std::make_shared<const File>(File::Open(name.empty() ? source : source.substr(name.size() + 1))));
-  AddArrays(files_.size() - 1, name);
+  AddArrays(files_.size() - 1, source, name);
   AddMetadata(files_.size() - 1);
 }
 
-void ProblemSources::AddArrays(std::size_t file, const std::string& renamed) {
+void ProblemSources::AddArrays(std::size_t file, const std::string& source, const std::string& renamed) {
   const std::vector<ArrayInfo>& arrays = files_[file]->arrays();
   const std::string& path = files_[file]->path();
   const bool text = files_[file]->format() == Format::kText;
@@ -66,7 +66,7 @@ void ProblemSources::AddArrays(std::size_t file, const std::string& renamed) {
     std::string name = array.name;
     if (!renamed.empty()) name = text && array.is_strings ? NameOfRowWords(renamed) : renamed;
     if (name.empty() && renamed.empty()) {
-      Fail(kInvalidArgument, path, "holds one array without a name; say which it is, as in q={}", path);
+      Fail(kInvalidArgument, path, "holds one array without a name; say which it is, as in q={}", source);
     }
     const ParsedKey parsed = ParseKey(name);
     if (parsed.key == nullptr) {

@@ -59,7 +59,7 @@ class ProblemSources {
 
  private:
   void Open(const std::string& source);
-  void AddArrays(std::size_t file, const std::string& renamed);
+  void AddArrays(std::size_t file, const std::string& source, const std::string& renamed);
   void AddMetadata(std::size_t file);
   void Add(Entry entry);
 

@@ -208,8 +208,9 @@ std::vector<std::string> RowNotes(const LayerMap& map) {
   const std::string layer = map.problem.layer ? fmt::format("layer {}: ", *map.problem.layer) : "";
   std::vector<std::string> notes;
   if (undefined > 0) {
-    notes.push_back(fmt::format("{}{} of {} rows have weights that are not numbers; look for NaN and Inf in q and k", layer,
-                                ShowCount(undefined), ShowCount(rows)));
+    notes.push_back(
+        fmt::format("{}{} of {} rows have weights that are not numbers; look for NaN, Inf and too large numbers in q and k",
+                    layer, ShowCount(undefined), ShowCount(rows)));
   }
   if (map.summary.empty_rows > 0) {
     notes.push_back(fmt::format("{}{} of {} rows see no key, so that their weights are 0", layer,

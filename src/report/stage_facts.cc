@@ -77,6 +77,8 @@ std::string Show(const Range& range) {
   std::string smallest = ShowNumber(range.smallest, magnitude);
   const std::string largest = ShowNumber(range.largest, magnitude);
   if (smallest == "0.0000" && range.smallest != 0) smallest = fmt::format("{:.1e}", range.smallest);
+  const bool any = range.finite + range.minus_infinities + range.plus_infinities + range.nans > 0;
+  if (!any) return "no value";
   std::string text = range.finite == 0 ? "no finite value" : smallest == largest ? smallest : smallest + " … " + largest;
   if (range.minus_infinities > 0) text += fmt::format(", {} × -inf", ShowCount(range.minus_infinities));
   if (range.plus_infinities > 0) text += fmt::format(", {} × +inf", ShowCount(range.plus_infinities));

@@ -79,6 +79,7 @@ TEST(Range, CountsWhatIsNotFinite) {
   for (const double x : {-2.0, kInfinity, std::nan(""), 3.0, -kInfinity, -kInfinity}) range.Add(x);
   EXPECT_EQ(Show(range), "-2.0000 … 3.0000, 2 × -inf, 1 × +inf, 1 × NaN");
   Range none;
+  EXPECT_EQ(Show(none), "no value");  // of an empty tensor, or where every cell is hidden
   none.Add(-kInfinity);
   EXPECT_EQ(Show(none), "no finite value, 1 × -inf");
   Range tiny;

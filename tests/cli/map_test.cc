@@ -272,7 +272,8 @@ TEST(MapTest, RowsWithoutKeysAndRowsThatAreNotNumbers) {
       {{.name = "q", .tensor = q}, {.name = "k", .tensor = q}, {.name = "v", .tensor = q}, {.name = "mask", .tensor = mask}});
   const Outcome outcome = Regard("map " + path + " --layout hsd --head 0,1 --html " + html);
   ASSERT_EQ(outcome.status, 0) << outcome.err;
-  EXPECT_NE(outcome.err.find("note: 1 of 12 rows have weights that are not numbers; look for NaN and Inf in q and k"),
+  EXPECT_NE(outcome.err.find(
+                "note: 1 of 12 rows have weights that are not numbers; look for NaN, Inf and too large numbers in q and k"),
             std::string::npos)
       << outcome.err;
   EXPECT_NE(outcome.err.find("note: 2 of 12 rows see no key, so that their weights are 0"), std::string::npos) << outcome.err;

@@ -122,12 +122,41 @@ TEST(Check, NamesAResultThatIsNone) {
 }
 
 TEST(Check, AResultStandsOnce) {
-  const std::string file = Scratch("twice.npz");
+  const std::string file = Scratch("twice.npz"), alone = Scratch("alone.npy");
   const Tensor context(DType::kF32, {6, 3});
   io::WriteNpz(file, {{.name = "context", .tensor = context}, {.name = "attn_output", .tensor = context}});
+  io::WriteNpy(alone, context);
   const Outcome outcome = Regard("check testdata/six_tokens.npz --observed " + file);
   EXPECT_EQ(outcome.status, 2);
-  EXPECT_EQ(outcome.err, "regard: --observed: context is given twice; keep one\n");
+  EXPECT_EQ(outcome.err, "regard: --observed: context given twice, as 'context' in " + file + " and as 'attn_output' in " + file +
+                             "; keep one\n");
+  EXPECT_EQ(Regard("check testdata/six_tokens.npz --observed " + alone + "," + alone).err,
+            "regard: --observed: context given twice, as " + alone + " and as " + alone + "; keep one\n");
+}
+
+TEST(Check, ResultsOfAnotherLayerAreNone) {
+  const std::string file = "testdata/broken/scale_missing.safetensors";
+  const Outcome outcome = Regard("check testdata/minilm/all_minilm_l6_v2.safetensors --layer 2 --observed " + file);
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_EQ(outcome.err, "regard: --observed: " + file + " holds nothing of layer 2; state the --layer that it is of\n");
+}
+
+// Every file is to hold a result; a name says what the one array of numbers is.
+TEST(Check, FilesThatHoldNoResultOrTwo) {
+  const std::string own = Scratch("own_two.npz"), words = Scratch("words.npz"), only = Scratch("only.npz");
+  const std::string check = "check testdata/six_tokens.npz --observed ";
+  ASSERT_EQ(Regard("run testdata/six_tokens.npz --save context,weights -o " + own).status, 0);
+  io::WriteNpz(words, {{.name = "context", .strings = {"a"}}});
+  io::WriteNpz(only, {{.name = "y", .tensor = Tensor(DType::kF32, {6, 3})}, {.name = "tokens", .strings = {"a"}}});
+  EXPECT_EQ(Regard(check + "context=" + only).status, 3);
+  EXPECT_EQ(Regard(check + "weights=" + own).err, "regard: --observed: " + own +
+                                                      " holds 2 arrays of numbers, so that 'weights=' " +
+                                                      "does not say which; give the file without a name\n");
+  EXPECT_EQ(Regard(check + own + ",testdata/six_tokens.npz").err,
+            "regard: --observed: testdata/six_tokens.npz holds inputs, tokens and no result; give one of scores, capped, "
+            "masked_scores, weights, lse, context, projected\n");
+  EXPECT_EQ(Regard(check + words).err,
+            "regard: " + words + ": array 'context': holds strings where numbers are expected; save it as numbers\n");
 }
 
 TEST(Check, TwoRunsAreComparedInTheSameResult) {
