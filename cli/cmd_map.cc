@@ -41,10 +41,7 @@ void CheckFiles(const Options& options) {
 
 // The layers to map; nothing stands for the only problem of files without layers.
 std::vector<std::optional<std::int64_t>> ChosenLayers(const Options& options, const io::ProblemFiles& files) {
-  if (files.layers().empty()) {
-    if (options.layers.all()) return {std::nullopt};
-    throw Error(ErrorCode::kInvalidArgument, "--layer: no key begins with 'layers.'; leave it out");
-  }
+  if (files.layers().empty() && options.layers.all()) return {std::nullopt};
   const std::vector<std::int64_t> chosen = options.layers.Among(files.layers());
   return {chosen.begin(), chosen.end()};
 }

@@ -260,7 +260,6 @@ report::RunReport RunProblem(const Options& options, const io::Problem& problem,
 // The layers to run. Nothing stands for the only problem of files without layers, and for the first of several.
 std::vector<std::optional<std::int64_t>> ChosenLayers(const Options& options, const io::ProblemFiles& files) {
   if (options.layers.all()) return {std::nullopt};
-  if (files.layers().empty()) throw Error(ErrorCode::kInvalidArgument, "--layer: no key begins with 'layers.'; leave it out");
   const std::vector<std::int64_t> chosen = options.layers.Among(files.layers());
   return {chosen.begin(), chosen.end()};
 }

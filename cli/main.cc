@@ -6,7 +6,6 @@
 #include <csignal>
 #include <cstdlib>
 #include <exception>
-#include <functional>
 #include <new>
 #include <nlohmann/json.hpp>
 #include <string_view>

@@ -5,7 +5,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
-#include <utility>
 
 #include "cli/foreign_flags.h"
 #include "cli/manual.h"

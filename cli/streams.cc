@@ -30,11 +30,6 @@ int WriteAll(int descriptor, std::string_view bytes) {
   return 0;
 }
 
-bool IsTrueColor(const char* colorterm) {
-  const std::string_view value = colorterm == nullptr ? "" : colorterm;
-  return value == "truecolor" || value == "24bit";
-}
-
 // Of the terminal behind a descriptor; 80 when there is none.
 int Columns(int descriptor) {
   winsize size = {};
@@ -51,10 +46,7 @@ int ResultColumns() {
 }  // namespace
 
 Streams::Streams()
-    : is_terminal_(isatty(STDOUT_FILENO) != 0), errors_to_terminal_(isatty(STDERR_FILENO) != 0), width_(ResultColumns()) {
-  const char* no_color = std::getenv("NO_COLOR");
-  colors_ = is_terminal_ && IsTrueColor(std::getenv("COLORTERM")) && (no_color == nullptr || *no_color == '\0');
-}
+    : is_terminal_(isatty(STDOUT_FILENO) != 0), errors_to_terminal_(isatty(STDERR_FILENO) != 0), width_(ResultColumns()) {}
 
 void Streams::Print(std::string_view text) {
   if (text.empty()) return;

@@ -42,13 +42,12 @@ class Streams {
 
   /// Of standard output, when it is a terminal.
   bool is_terminal() const { return is_terminal_; }
-  int width() const { return width_; }     // columns: COLUMNS when set, 80 when not a terminal
-  bool colors() const { return colors_; }  // 24-bit: a terminal, COLORTERM says truecolor or 24bit, NO_COLOR is not set
+  int width() const { return width_; }  // columns: COLUMNS when set, 80 when not a terminal
 
  private:
   std::string buffer_;
   bool printed_ = false;
-  bool is_terminal_ = false, colors_ = false, errors_to_terminal_ = false;
+  bool is_terminal_ = false, errors_to_terminal_ = false;
   int width_ = 80;
   ProgressLine progress_;
 };

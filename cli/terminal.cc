@@ -6,11 +6,13 @@
 namespace regard::cli {
 
 report::Colors ColorsOf(const Streams& streams) {
-  if (streams.colors()) return report::Colors::k24Bit;
-  const char* no_color = std::getenv("NO_COLOR");
-  const char* term = std::getenv("TERM");
-  if (!streams.is_terminal() || (no_color != nullptr && *no_color != '\0') || term == nullptr) return report::Colors::kNone;
-  return std::string_view(term).find("256color") != std::string_view::npos ? report::Colors::k256 : report::Colors::kNone;
+  const auto variable = [](const char* name) {
+    const char* const value = std::getenv(name);
+    return std::string_view(value == nullptr ? "" : value);
+  };
+  if (!streams.is_terminal() || !variable("NO_COLOR").empty()) return report::Colors::kNone;
+  if (variable("COLORTERM") == "truecolor" || variable("COLORTERM") == "24bit") return report::Colors::k24Bit;
+  return variable("TERM").find("256color") != std::string_view::npos ? report::Colors::k256 : report::Colors::kNone;
 }
 
 }  // namespace regard::cli

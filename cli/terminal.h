@@ -6,7 +6,7 @@
 
 namespace regard::cli {
 
-/// 24-bit colours where Streams says so, 256 where the terminal's name promises them, else none; NO_COLOR is respected.
+/// 24-bit colours where COLORTERM promises them, 256 where the terminal's name does, else none; NO_COLOR is respected.
 report::Colors ColorsOf(const Streams& streams);
 
 }  // namespace regard::cli

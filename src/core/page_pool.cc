@@ -48,8 +48,8 @@ void RunLayout::MoveRows(const std::byte* from_run, std::int64_t from, std::byte
 
 PagePool::PagePool(std::int64_t kv_heads, const RunLayout& k, const RunLayout& v, std::size_t max_bytes)
     : kv_heads_(kv_heads), k_(k), v_(v) {
-  constexpr std::int64_t kLargest = std::int64_t{1}
-                                    << 48;  // no memory holds a page beyond it, and sums of such sizes do not overflow
+  // No memory holds a page beyond it, and sums of such sizes do not overflow.
+  constexpr std::int64_t kLargest = std::int64_t{1} << 48;
   const std::int64_t k_bytes = SaturatingProduct(kv_heads, k.run_bytes), v_bytes = SaturatingProduct(kv_heads, v.run_bytes);
   if (k_bytes > kLargest || v_bytes > kLargest) {
     throw Error(ErrorCode::kOutOfMemory, "page_len: " + std::to_string(k.page_len) + " tokens of " + std::to_string(kv_heads) +

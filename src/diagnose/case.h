@@ -5,7 +5,6 @@
 #include <functional>
 #include <mutex>
 #include <stop_token>
-#include <string>
 #include <vector>
 
 #include "diagnose/rounding.h"

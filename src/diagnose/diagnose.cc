@@ -1,7 +1,6 @@
 #include "regard/diagnose.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <iterator>
 

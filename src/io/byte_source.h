@@ -7,8 +7,6 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <string_view>
-#include <vector>
 
 namespace regard::io {
 

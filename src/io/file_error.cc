@@ -47,7 +47,8 @@ void FailIo(std::string_view where, std::string_view what, int error) {
   Fail(ErrorCode::kIo, where, "{}: {}; {}", what, std::generic_category().message(error), NextStep(error));
 }
 
-void FailAbsentIndex(std::string_view name, std::int64_t index, std::span<const std::int64_t> present) {
+void FailAbsentLayer(std::string_view name, std::int64_t index, std::span<const std::int64_t> present) {
+  if (present.empty()) Fail(ErrorCode::kInvalidArgument, name, "{}, but no key begins with 'layers.'; leave it out", index);
   constexpr std::size_t kMostListed = 16;
   std::string list = fmt::format("{}", fmt::join(present.first(std::min(present.size(), kMostListed)), ", "));
   if (present.size() > kMostListed) list += fmt::format(", … {}", present.back());

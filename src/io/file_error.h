@@ -21,8 +21,8 @@ template <typename... T>
 /// Throws Error kIo with "<where>: <what>: <the system's text for `error`>; <next step>".
 [[noreturn]] void FailIo(std::string_view where, std::string_view what, int error);
 
-/// Throws Error kInvalidArgument: `index` is not among those `present`, of which there is one at least.
-[[noreturn]] void FailAbsentIndex(std::string_view name, std::int64_t index, std::span<const std::int64_t> present);
+/// Throws Error kInvalidArgument: layer `index` is not among those `present`.
+[[noreturn]] void FailAbsentLayer(std::string_view name, std::int64_t index, std::span<const std::int64_t> present);
 
 /// Text that holds what a file or a command line said, as it may be shown: control characters and bytes that are no UTF-8 as \xNN, so that nothing
 /// speaks to the terminal; cut at about 2,000 bytes.

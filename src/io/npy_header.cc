@@ -2,8 +2,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
-#include <limits>
-#include <optional>
 
 #include "io/file_error.h"
 #include "io/npy.h"

@@ -96,6 +96,8 @@ TEST(SelectionTest, AmongIndicesWithGaps) {
 TEST(SelectionTest, RefusesWhatIsNotThere) {
   ExpectError(ErrorCode::kInvalidArgument, "--head: 4 is beyond the last; choose from 0…3",
               [] { Selection::Parse("--head", "4").Indices(4); });
+  ExpectError(ErrorCode::kInvalidArgument, "--head: 4, but there is only 0; leave it out",
+              [] { Selection::Parse("--head", "0,4").Indices(1); });
   ExpectError(ErrorCode::kInvalidArgument, "--head: 9223372036854775807 is beyond the last; choose from 0…3",
               [] { Selection::Parse("--head", "0-9223372036854775807").Indices(4); });
   ExpectError(ErrorCode::kInvalidArgument, "--head: 0, but there is none; leave it out",

@@ -1,9 +1,9 @@
 #include "io/problem_loader.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "core/shape_text.h"
 #include "io/file_error.h"
@@ -80,10 +80,7 @@ Problem ProblemLoader::Load() && {
 
 void ProblemLoader::ChooseLayer() {
   const std::vector<std::int64_t>& layers = sources_.layers();
-  if (options_.layer && layers.empty()) {
-    Fail(kInvalidArgument, "--layer", "{}, but no key begins with 'layers.'; leave it out", *options_.layer);
-  }
-  if (options_.layer && !std::ranges::binary_search(layers, *options_.layer)) FailAbsentIndex("--layer", *options_.layer, layers);
+  if (options_.layer && !std::ranges::binary_search(layers, *options_.layer)) FailAbsentLayer("--layer", *options_.layer, layers);
   problem_.layers = layers;
   if (!layers.empty()) problem_.layer = options_.layer.value_or(layers.front());
   if (layers.size() > 1 && !options_.layer) {

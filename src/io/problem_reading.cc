@@ -1,8 +1,6 @@
 // The one line that says how a problem was read and what was assumed.
 #include <fmt/format.h>
 
-#include <cmath>
-
 #include "io/problem_loader.h"
 #include "io/problem_values.h"
 

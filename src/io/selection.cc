@@ -46,6 +46,7 @@ std::vector<std::int64_t> Selection::Indices(std::int64_t size) const {
   for (const auto& [first, last] : ranges_) {
     if (last >= size) {
       if (size == 0) Fail(ErrorCode::kInvalidArgument, name_, "{}, but there is none; leave it out", last);
+      if (size == 1) Fail(ErrorCode::kInvalidArgument, name_, "{}, but there is only 0; leave it out", last);
       Fail(ErrorCode::kInvalidArgument, name_, "{} is beyond the last; choose from 0…{}", last, size - 1);
     }
     for (std::int64_t i = first; i <= last; ++i) {
@@ -61,7 +62,7 @@ std::vector<std::int64_t> Selection::Among(std::span<const std::int64_t> present
   for (const auto& [first, last] : ranges_) {
     auto at = std::ranges::lower_bound(present, first);
     for (std::int64_t i = first;; ++i, ++at) {
-      if (at == present.end() || *at != i) FailAbsentIndex(name_, i, present);
+      if (at == present.end() || *at != i) FailAbsentLayer(name_, i, present);
       if (std::ranges::find(indices, i) == indices.end()) indices.push_back(i);
       if (i == last) break;
     }

@@ -3,7 +3,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
-#include <limits>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>

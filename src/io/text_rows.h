@@ -14,7 +14,6 @@
 #pragma once
 
 #include <memory>
-#include <string>
 
 #include "io/byte_source.h"
 #include "io/file_impl.h"

@@ -15,7 +15,6 @@
 #include <stop_token>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "measure/cases.h"
 #include "measure/machine.h"

@@ -90,7 +90,6 @@ class Writer {
   bool HasRules() const { return e_.soft_cap > 0 || e_.has_bias || e_.has_alibi; }
   const std::string& Label(std::size_t j) const { return labels_.key_labels[j]; }
   std::string RestLabel() const { return fmt::format("{} others", ShowCount(static_cast<std::int64_t>(rest_.size()))); }
-  std::string KName(std::int64_t j) const { return fmt::format("{}[{}]", labels_.k, j); }
 
   void Result() {
     text_ += "context of query " + labels_.query_label;

@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
-
 #include "report/matrix_table.h"
 
 namespace regard::report {

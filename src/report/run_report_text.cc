@@ -65,7 +65,6 @@ class TextReport {
   }
 
  private:
-  bool HasHeads() const { return p_.shape.batch * p_.shape.heads > 1; }
   std::string HeadName(const RowIndex& row) const {
     std::string name;
     if (p_.shape.batch > 1) name += fmt::format(", batch {}", row.batch);

@@ -231,7 +231,7 @@ TEST(MapTest, RefusesWhatItCannotDo) {
   expect(kModel + " --last-queries 0", 2, "--last-queries: 0");
   expect(kModel + " --max-memory 100KiB", 5, "--max-memory: the map and its run take ");
   expect(kModel + " --isa none", 2, "isa");
-  expect("testdata/six_tokens.npz --layer 0", 2, "--layer: no key begins with 'layers.'");
+  expect("testdata/six_tokens.npz --layer 0", 2, "--layer: 0, but no key begins with 'layers.'");
   expect("nothing.npz", 2, "nothing.npz");
   expect(kModel + " --top-k 1000000000", 5, "choose fewer layers or a smaller --top-k");
   expect(kModel + " --bins -1x4", 1, "--bins: '-1x4'");

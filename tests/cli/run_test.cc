@@ -356,7 +356,8 @@ TEST(Layers, ThatAreNotThereAreRefused) {
   EXPECT_EQ(Regard("run " + kModel + " --layer 4-6").err,
             "regard: --layer: 6 is not in the files; choose from 0, 1, 2, 3, 4, 5\n");
   EXPECT_EQ(Regard("run " + kModel + " --layer 4-6").status, 2);
-  EXPECT_EQ(Regard("run testdata/six_tokens.npz --layer 0").err, "regard: --layer: no key begins with 'layers.'; leave it out\n");
+  EXPECT_EQ(Regard("run testdata/six_tokens.npz --layer 0").err,
+            "regard: --layer: 0, but no key begins with 'layers.'; leave it out\n");
   EXPECT_EQ(Regard("run " + kModel + " --layer 2-1").status, 1);
 }
 

@@ -1,7 +1,6 @@
 // Faults of the value product, of merging and of what is returned besides: F19, F77, F80–F83, F95.
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "diagnose/fault.h"
 

@@ -3,7 +3,6 @@
 // A rule bent is an edit of Rules. A key that is dropped in another way than with −inf is an edit of the masking step; each comes in
 // two widths: for what the mask tensor hides, and for what anything hides (an implementation may fold causal and padding into one mask).
 #include <algorithm>
-#include <cmath>
 #include <initializer_list>
 
 #include "diagnose/fault.h"

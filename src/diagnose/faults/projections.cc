@@ -1,5 +1,4 @@
 // Faults of the projections: F96–F98. Needs the inputs and their matrices.
-#include <algorithm>
 #include <cmath>
 
 #include "diagnose/fault.h"
