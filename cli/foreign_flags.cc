@@ -11,6 +11,7 @@ constexpr std::string_view kSlidingWindow =
 
 constexpr ForeignFlag kForeignFlags[] = {
     {"--is-causal", "--causal, and --q-offset top-left or bottom-right where q_len differs from kv_len"},
+    {"--no-causal", "--causal=false"},
     {"--causal-mask", "--causal"},
     {"--use-causal-mask", "--causal"},
     {"--softcap", "--soft-cap X (the same meaning; 0 is off)"},

@@ -92,8 +92,8 @@ const Flag kFlags[] = {
      [](Options& o, const std::string&, const std::string& text) { o.exec.isa = text; }},
     {"--threads", "N", "default 0: all (bench: 1, and 2 in the cases for it)", kReadsFiles | kBench, kComputing,
      [](Options& o, const std::string& flag, const std::string& text) { o.exec.threads = ParseSmallInteger(flag, text); }},
-    {"--max-memory", "SIZE", "refuse to hold more than this, such as 512MiB; default 1GiB", kReadsFiles, kComputing,
-     [](Options& o, const std::string& flag, const std::string& text) { o.max_memory = ParseSize(flag, text); }},
+    {"--max-memory", "SIZE", "refuse to hold more than this beside the inputs, such as 512MiB; default 1GiB", kReadsFiles,
+     kComputing, [](Options& o, const std::string& flag, const std::string& text) { o.max_memory = ParseSize(flag, text); }},
 
     {"--quick", "", "a third of the cases, and shorter: under 30 seconds", kBench, kComputing,
      [](Options& o, const std::string& flag, const std::string& text) { o.quick = ParseBool(flag, text); }},
@@ -187,9 +187,10 @@ const Flag& FlagOf(std::string_view argument, const Command& command) {
   if (const ForeignFlag* foreign = FindForeignFlag(name)) {
     throw UsageError(fmt::format("{}: not a flag of regard; use {}", name, foreign->advice));
   }
-  const std::string_view nearest = name.starts_with("--") ? io::NearMiss(name, candidates) : std::string_view();
-  throw UsageError(nearest.empty() ? fmt::format("{}: unknown flag; see `regard {} --help`", name, command.name)
-                                   : fmt::format("{}: unknown flag; did you mean {}?", name, nearest));
+  const std::string_view word = argument.substr(0, argument.find('='));  // of one dash, too: -threads
+  const std::string_view nearest = word.size() > 2 ? io::NearMiss(word, candidates) : std::string_view();
+  throw UsageError(nearest.empty() ? fmt::format("{}: unknown flag; see `regard {} --help`", word, command.name)
+                                   : fmt::format("{}: unknown flag; did you mean {}?", word, nearest));
 }
 
 // Everything about the words that CLI11 would say less clearly.
@@ -287,7 +288,8 @@ std::string SourceKinds() { return std::string(kSources); }
 
 Options ParseCommandLine(int argc, const char* const* argv) {
   Options options;
-  const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+  std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+  if (words.size() > 1 && words[0] == "help") words = {words[1], "--help"};
   if (words.empty() || words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
     options.text = ShortHelp();
     return options;

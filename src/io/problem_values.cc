@@ -86,8 +86,7 @@ std::optional<float> ReadFloat(const ProblemSources& sources, std::string_view n
   const float number = static_cast<float>(*scalar->number);
   // A soft cap that rounds to 0 would be none.
   if (std::isfinite(*scalar->number) && (std::isinf(number) || (number == 0 && *scalar->number != 0))) {
-    Fail(kInvalidArgument, name, "{} in the file is out of f32's range; give 0, or 1.4e-45 to 3.4e38 of either sign",
-         scalar->text);
+    Fail(kInvalidArgument, name, "{} in the file is out of f32's range; give 1.4e-45 to 3.4e38 in size", scalar->text);
   }
   return number;
 }

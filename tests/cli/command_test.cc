@@ -87,6 +87,7 @@ TEST(CommandTest, BenchRefusesMoreThreadsThanItMeasures) {
 }
 
 TEST(CommandTest, HelpOfEachCommandListsItsFlagsOnly) {
+  EXPECT_EQ(RunRegard({"help", "map"}).out, RunRegard({"map", "--help"}).out);
   const std::string run = RunRegard({"run", "--help"}).out, explain = RunRegard({"explain", "-h"}).out,
                     info = RunRegard({"info", "--help"}).out;
   for (const char* flag :
@@ -114,6 +115,8 @@ TEST(CommandTest, UnknownWords) {
   ExpectUsageError({"run", "x", "--sotf-cap", "3"}, "--sotf-cap: unknown flag; did you mean --soft-cap?");
   ExpectUsageError({"run", "x", "--zzzzzz"}, "--zzzzzz: unknown flag; see `regard run --help`");
   ExpectUsageError({"run", "x", "-q"}, "-q: unknown flag; see `regard run --help`");
+  ExpectUsageError({"run", "x", "-threads=1"}, "-threads: unknown flag; did you mean --threads?");
+  ExpectUsageError({"run", "x", "--no-causal"}, "--no-causal: not a flag of regard; use --causal=false");
   ExpectUsageError({"run", "x", "--row", "1"}, "--row: not a flag of `regard run`, but of `regard explain`; leave it out");
   ExpectUsageError({"explain", "x", "-o", "y"},
                    "-o: not a flag of `regard explain`, but of `regard run`, `regard map`; leave it out");
