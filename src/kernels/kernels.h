@@ -164,8 +164,8 @@ struct KernelTable {
 
   /// prefill with a tracker: the same bits, and what `tracking` asks for. kv.v_dim may be 0: then no context is written, and v is not read.
   /// scratch: tracked_scratch_bytes(kv_len, head_dim, v_dim, tracking.top_k), 64-byte aligned, private to the thread. prefill's, and with
-  /// top_k ≤ 32 a float a row in lanes and bucket of keys, of which there are 1,024 or one to 128 keys. What is enough for kv_len keys is
-  /// enough for fewer.
+  /// top_k ≤ 32 a float a row in lanes and bucket of keys, of which there are 1,024 or one to 128 keys; beside that 1.3 KB and
+  /// head_dim floats to a row in lanes. What is enough for kv_len keys is enough for fewer.
   std::int64_t (*tracked_prefill)(const KvHead& kv, const RowOptions& options, const QueryRow* rows, std::int64_t num_rows,
                                   const RowTracking& tracking, void* scratch);
   std::size_t (*tracked_scratch_bytes)(std::int64_t kv_len, std::int64_t head_dim, std::int64_t v_dim, std::int64_t top_k);

@@ -166,12 +166,12 @@ template <class Tracker>
 HWY_INLINE void AttendKeyBlock(const CallConstants& call, std::int64_t first_key, int n, QueryBlock& block, KeyBlock& keys,
                                const NextRows& next, Tracker& tracker) {
   const DF d;
+  if constexpr (Tracker::kFollows) tracker.BeginKeyBlock(first_key);
   if (!SetVisible(call, block, first_key, n, keys)) return;
   BindKeys(call.kv, first_key, n, keys);
   if (call.options.has_bias) PackBias(block, n, keys);
   if (call.options.has_alibi) SetDistances(block, keys);
   for (int r = 0; r < kQueryRows; r += kLanes) hn::Store(hn::Zero(d), d, block.block_sum + r);
-  if constexpr (Tracker::kFollows) tracker.BeginKeyBlock();
   ScoreKeyBlock(call, first_key, n, block, keys, next, tracker);
   if constexpr (Tracker::kFollows) tracker.EndKeyBlock(n, keys);
   for (int r = 0; r < kQueryRows; r += kLanes) {

@@ -18,13 +18,8 @@ struct RowScorer {
   const CallConstants& call;
   const QueryRow& row;
   std::int64_t key_begin, key_end;  // where it may see any
-  float* q;                         // [Padded(head_dim)], scaled
-  float* converted;                 // [4, Padded(head_dim)], for queries and keys that are not stored as f32
-
-  HWY_INLINE void PackQuery() {
-    const float* const from = FloatQuery(call.options, row, call.kv.head_dim, converted);
-    for (std::int64_t i = 0; i < call.kv.head_dim; ++i) q[i] = call.q_factor * from[i];
-  }
+  const float* q;                   // [Padded(head_dim)], scaled
+  float* converted;                 // [4, Padded(head_dim)], for keys that are not stored as f32
 
   HWY_INLINE bool Sees(std::int64_t key) const {
     const RowOptions& options = call.options;
@@ -50,10 +45,21 @@ struct RowScorer {
     }
     SumAcrossBlocks(block_sums, scores);
     for (int i = 0; i < kSubBlock && whole < kv.head_dim; ++i) {
-      const float* const k = KeyRow(keys[i], 0);
-      for (std::int64_t c = whole; c < kv.head_dim; ++c) scores[i] += q[c] * k[c];
+      AddTail(KeyRow(keys[i], 0), whole, scores + i);
     }
     ApplyOptions(keys, scores);
+  }
+
+  /// The keys from `first` on, as they are stored or as f32 in `converted`.
+  HWY_NOINLINE void FindFour(std::int64_t first, const float* (&k)[4]) const {
+    for (int j = 0; j < 4; ++j) k[j] = KeyRow(first + j, j);
+  }
+
+  /// Makes the scores of the keys from `first` on what Score says out of the sums over whole vectors of columns. scores: [kBlockSums].
+  HWY_NOINLINE void FinishFour(std::int64_t first, const float* const (&k)[4], std::int64_t whole,
+                               float* HWY_RESTRICT scores) const {
+    for (int j = 0; j < 4; ++j) AddTail(k[j], whole, scores + j);
+    ApplyOptions<4>({first, first + 1, first + 2, first + 3}, scores);
   }
 
  private:
@@ -62,18 +68,25 @@ struct RowScorer {
     return FloatRow(kv.k, std::clamp<std::int64_t>(key, 0, kv.kv_len - 1), kv.head_dim, converted + place * Padded(kv.head_dim));
   }
 
-  HWY_INLINE void ApplyOptions(const std::int64_t (&keys)[kSubBlock], float* HWY_RESTRICT scores) const {
+  /// Adds the products from column `first` on.
+  HWY_INLINE void AddTail(const float* HWY_RESTRICT k, std::int64_t first, float* score) const {
+    for (std::int64_t c = first; c < call.kv.head_dim; ++c) *score += q[c] * k[c];
+  }
+
+  /// scores: whole vectors.
+  template <int kCount>
+  HWY_INLINE void ApplyOptions(const std::int64_t (&keys)[kCount], float* HWY_RESTRICT scores) const {
     const DF d;
     const RowOptions& options = call.options;
     const float to_log2 = static_cast<float>(kLog2E);
-    for (int i = 0; options.soft_cap > 0 && i < kSubBlock; i += kLanes) {
+    for (int i = 0; options.soft_cap > 0 && i < kCount; i += kLanes) {
       hn::Store(hn::Mul(TanhOfScaled(hn::Load(d, scores + i)), hn::Set(d, call.cap_log2)), d, scores + i);
     }
     if (!options.has_mask && !options.has_bias && !options.has_alibi) {
-      for (int i = 0; i < kSubBlock; ++i) scores[i] = keys[i] >= key_begin && keys[i] < key_end ? scores[i] : -kInf;
+      for (int i = 0; i < kCount; ++i) scores[i] = keys[i] >= key_begin && keys[i] < key_end ? scores[i] : -kInf;
       return;
     }
-    for (int i = 0; i < kSubBlock; ++i) {
+    for (int i = 0; i < kCount; ++i) {
       if (!Sees(keys[i])) {
         scores[i] = -kInf;
         continue;
@@ -85,6 +98,27 @@ struct RowScorer {
         scores[i] -= to_log2 * row.alibi_slope * std::fabs(static_cast<float>(distance));
       }
     }
+  }
+};
+
+/// The rows of one query block against single keys.
+struct BlockScorer {
+  const CallConstants& call;
+  const QueryBlock& block;
+  float* queries;    // [kQueryRows, Padded(head_dim)], scaled
+  float* converted;  // [4, Padded(head_dim)], for queries and keys that are not stored as f32
+
+  HWY_INLINE void PackQueries() const {
+    const std::int64_t head_dim = call.kv.head_dim;
+    for (int r = 0; r < block.num_rows; ++r) {
+      const float* const from = FloatQuery(call.options, block.rows[r], head_dim, converted);
+      float* HWY_RESTRICT to = queries + r * Padded(head_dim);
+      for (std::int64_t i = 0; i < head_dim; ++i) to[i] = call.q_factor * from[i];
+    }
+  }
+
+  HWY_INLINE RowScorer Row(int r) const {
+    return {call, block.rows[r], block.key_begin[r], block.key_end[r], queries + r * Padded(call.kv.head_dim), converted};
   }
 };
 

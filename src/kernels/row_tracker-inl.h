@@ -21,7 +21,6 @@
 #include <cmath>
 
 #include "kernels/prefill_loop-inl.h"
-#include "kernels/row_scores-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace regard::internal::HWY_NAMESPACE {
@@ -40,13 +39,18 @@ HWY_INLINE int BucketShift(std::int64_t kv_len) {
   return shift;
 }
 
+// A row and four keys make one number: row + kQueryRoom · (number of the four, from the first bucket on).
+inline constexpr std::int32_t kQueryRoom = 64;
+static_assert(kQueryRows <= kQueryRoom);
+
 // Groups that give the bound of the k-th largest, for each of the k. Neighbours, which are often large together, are in different ones.
 inline constexpr std::int64_t kGroupsPerPlace = 8;
 
-// For longer lists every row is scored whole: finding the bound would cost more than that.
+// For longer lists every row is scored whole: finding the bound would cost more than that. So are rows of more keys than such numbers
+// tell apart.
 inline constexpr std::int64_t kMaxTrackedKeys = 32;
-// Buckets of a row that are worth scoring one by one.
-inline constexpr int kMaxCandidates = 4 * kMaxTrackedKeys;
+inline constexpr std::int64_t kMaxTrackedLength = std::int64_t{1} << 27;
+static_assert(kMaxTrackedLength / kBucketKeys * kQueryRoom <= std::int64_t{1} << 31);
 
 /// Of the rows of one query block.
 struct TrackedRows {
@@ -66,7 +70,6 @@ struct RowTracker {
   bool keys, entropy, visible;
 
   HWY_INLINE void BeginQueryBlock(const QueryBlock& block) {
-    const DF d;
     for (int r = 0; r < kQueryRows; ++r) {
       rows.entropy[r] = 0.0f;
       rows.visible[r] = 0;
@@ -74,10 +77,20 @@ struct RowTracker {
     if (!keys) return;
     rows.first_bucket = block.min_begin >> shift;
     rows.num_buckets = block.max_end > block.min_begin ? ((block.max_end - 1) >> shift) - rows.first_bucket + 1 : 0;
-    for (std::int64_t i = 0; i < rows.num_buckets * kQueryRows; i += kLanes) hn::Store(hn::Set(d, -kInf), d, rows.maxima + i);
   }
 
-  HWY_INLINE void BeginKeyBlock() { std::fill_n(rows.block_entropy, kQueryRows, 0.0f); }
+  /// Precedes every key block within the reach of some query block at work, whether this one sees any key of it or none.
+  HWY_INLINE void BeginKeyBlock(std::int64_t first_key) {
+    const DF d;
+    std::fill_n(rows.block_entropy, kQueryRows, 0.0f);
+    if (!keys) return;
+    // Here and not all at once: the maxima of this block stay in the first cache level until it is done.
+    const std::int64_t first = (first_key >> shift) - rows.first_bucket;
+    const std::int64_t end = std::min(first + (kKeyBlock >> shift), rows.num_buckets);
+    for (std::int64_t i = std::max<std::int64_t>(first, 0) * kQueryRows; i < end * kQueryRows; i += kLanes) {
+      hn::Store(hn::Set(d, -kInf), d, rows.maxima + i);
+    }
+  }
 
   template <int NV>
   HWY_INLINE void BeforeMove(const TilePlace& at, const QueryBlock& block) {
@@ -184,23 +197,25 @@ struct RowTracker {
     }
   }
 
-  /// reached[w, kQueryRows]: bit b of row r says whether the maximum of its bucket 32·w + b is at least floors[r], and above −inf.
-  HWY_NOINLINE void FindReached(int num_vectors, const float* floors, std::uint32_t* reached) const {
+  /// Writes the rows whose maximum of the i-th bucket is at least floors[r], each with every four keys of the bucket, and as much more as
+  /// fills vectors; returns how many these are. A floor of NaN is not reached.
+  HWY_INLINE int RowsThatReach(const float* floors, std::int64_t i, std::int32_t* reach) const {
     const DF d;
-    const DU du;
-    for (int lane0 = 0; lane0 < num_vectors * kLanes; lane0 += kLanes) {
-      const VF floor = hn::Max(hn::Load(d, floors + lane0), hn::Set(d, -std::numeric_limits<float>::max()));
-      for (std::int64_t first = 0; first < rows.num_buckets; first += 32) {
-        const float* HWY_RESTRICT maxima = rows.maxima + first * kQueryRows + lane0;
-        const int n = static_cast<int>(std::min<std::int64_t>(32, rows.num_buckets - first));
-        VU bits = hn::Zero(du);
-        for (int i = 0; i < n; ++i) {
-          const MF reaches = hn::Ge(hn::Load(d, maxima + i * kQueryRows), floor);
-          bits = hn::Or(bits, hn::IfThenElseZero(hn::RebindMask(du, reaches), hn::Set(du, std::uint32_t{1} << i)));
-        }
-        hn::Store(bits, du, reached + first / 32 * kQueryRows + lane0);
+    const DI di;
+    const int fours = 1 << (shift - kBucketShift);
+    int n = 0;
+    REGARD_UNROLL for (int v = 0; v < kQueryVectors; ++v) {
+      const VF maxima = hn::Load(d, rows.maxima + i * kQueryRows + v * kLanes);
+      const MF reaches = hn::Ge(maxima, hn::Load(d, floors + v * kLanes));
+      const int count = static_cast<int>(hn::CountTrue(d, reaches));
+      // In registers: Zen 4 takes hundreds of cycles to compress into memory.
+      const VI which = hn::Compress(hn::Iota(di, v * kLanes), hn::RebindMask(di, reaches));
+      for (std::int32_t four = 0; four < fours; ++four, n += count) {
+        const VI code = hn::Add(which, hn::Set(di, (static_cast<std::int32_t>(i) * fours + four) * kQueryRoom));
+        hn::StoreU(code, di, reach + n);
       }
     }
+    return n;
   }
 
  private:
@@ -251,133 +266,6 @@ struct RowTracker {
     }
   }
 };
-
-/// Buckets of one row that may hold its top keys, ascending.
-struct Candidates {
-  int count;
-  std::int32_t bucket[kMaxCandidates];
-
-  /// From RowTracker::FindReached. Returns false when there are more than kMaxCandidates.
-  HWY_INLINE bool List(const std::uint32_t* reached, int r, std::int64_t num_buckets) {
-    count = 0;
-    for (std::int64_t first = 0; first < num_buckets; first += 32) {
-      std::uint32_t left = reached[first / 32 * kQueryRows + r];
-      if (count + static_cast<int>(hwy::PopCount(left)) > kMaxCandidates) return false;
-      for (; left != 0; left &= left - 1) {
-        bucket[count++] = static_cast<std::int32_t>(first) + static_cast<std::int32_t>(hwy::Num0BitsBelowLS1Bit_Nonzero32(left));
-      }
-    }
-    return true;
-  }
-};
-
-/// The best keys of one row in order; scores in log2 units.
-struct TopKeys {
-  std::int64_t size, listed;
-  float* scores;
-  std::int64_t* keys;
-
-  float Last() const { return listed < size ? -kInf : scores[size - 1]; }
-  /// Keys come in ascending order: one of equal score stays behind.
-  HWY_INLINE void Offer(float score, std::int64_t key) {
-    if (!(score > Last())) return;
-    std::int64_t at = listed < size ? listed++ : size - 1;
-    for (; at > 0 && scores[at - 1] < score; --at) {
-      scores[at] = scores[at - 1];
-      keys[at] = keys[at - 1];
-    }
-    scores[at] = score;
-    keys[at] = key;
-  }
-};
-
-/// Every key that the row may see.
-HWY_NOINLINE inline void SearchRow(const RowScorer& scorer, TopKeys& top) {
-  const DF d;
-  top.listed = 0;
-  for (std::int64_t first = scorer.key_begin / kSubBlock * kSubBlock; first < scorer.key_end; first += kSubBlock) {
-    std::int64_t keys[kSubBlock];
-    for (int i = 0; i < kSubBlock; ++i) keys[i] = first + i;
-    alignas(64) float scores[kSubBlock];
-    scorer.Score(keys, scores);
-    for (int i = 0; i < kSubBlock; i += kLanes) {
-      if (hn::AllFalse(d, hn::Gt(hn::Load(d, scores + i), hn::Set(d, top.Last())))) continue;
-      for (int lane = i; lane < i + kLanes; ++lane) top.Offer(scores[lane], keys[lane]);
-    }
-  }
-}
-
-/// Scores above a floor and where they come from, in ascending order of keys. Gathered without branches, then ranked: a sorted list would
-/// mispredict at every insertion, which took as long as the scores.
-struct AboveFloor {
-  static constexpr int kMost = 128;
-  int count = 0;
-  alignas(64) float score[kMost + kSubBlock];
-  alignas(64) std::int32_t place[kMost + kSubBlock];  // number among the keys that were offered
-
-  HWY_INLINE void Offer(const float* scores, std::int32_t first_place, float floor) {
-    const DF d;
-    const DI di;
-    for (int i = 0; i < kSubBlock; i += kLanes) {
-      const VF s = hn::Load(d, scores + i);
-      const MF above = hn::Gt(s, hn::Set(d, floor));
-      // In registers: Zen 4 takes hundreds of cycles to compress into memory.
-      hn::StoreU(hn::Compress(hn::Iota(di, first_place + i), hn::RebindMask(di, above)), di, place + count);
-      hn::StoreU(hn::Compress(s, above), d, score + count);
-      count += static_cast<int>(hn::CountTrue(d, above));
-    }
-  }
-
-  /// ranks[i]: how many are larger than the i-th, or equal and before it.
-  HWY_INLINE void Rank(std::int32_t* ranks) const {
-    const DF d;
-    const DI di;
-    for (int i = 0; i < count; i += kLanes) {
-      const VF own = hn::Load(d, score + i);
-      const VI number = hn::Iota(di, i);
-      VI rank = hn::Zero(di);
-      for (int j = 0; j < count; ++j) {
-        const VF other = hn::Set(d, score[j]);
-        const auto earlier = hn::RebindMask(d, hn::Gt(number, hn::Set(di, j)));
-        const MF before = hn::Or(hn::Gt(other, own), hn::And(earlier, hn::Eq(other, own)));
-        rank = hn::Sub(rank, hn::VecFromMask(di, hn::RebindMask(di, before)));
-      }
-      hn::Store(rank, di, ranks + i);
-    }
-  }
-};
-
-/// The top keys out of the candidate buckets: those above the floor. Returns false if there are too many to rank.
-HWY_INLINE bool SearchBuckets(const RowScorer& scorer, const RowTracker& tracker, const Candidates& found, float floor,
-                              TopKeys& top) {
-  AboveFloor above;
-  const int keys_shift = tracker.shift;
-  const std::int32_t num_places = found.count << keys_shift;
-  const auto key_at = [&](std::int32_t place) {
-    const std::int64_t bucket = tracker.rows.first_bucket + found.bucket[place >> keys_shift];
-    return (bucket << keys_shift) + (place & ((1 << keys_shift) - 1));
-  };
-  for (std::int32_t first = 0; first < num_places; first += kSubBlock) {
-    std::int64_t keys[kSubBlock];
-    for (int i = 0; i < kSubBlock; i += kBucketKeys) {
-      const std::int64_t key = first + i < num_places ? key_at(first + i) : -kBucketKeys;
-      for (int j = 0; j < kBucketKeys; ++j) keys[i + j] = key + j;
-    }
-    alignas(64) float scores[kSubBlock];
-    scorer.Score(keys, scores);
-    above.Offer(scores, first, floor);
-    if (above.count > AboveFloor::kMost) return false;
-  }
-  alignas(64) std::int32_t ranks[AboveFloor::kMost + kLanes];
-  above.Rank(ranks);
-  for (int i = 0; i < above.count; ++i) {
-    if (ranks[i] >= top.size) continue;
-    top.scores[ranks[i]] = above.score[i];
-    top.keys[ranks[i]] = key_at(above.place[i]);
-  }
-  top.listed = std::min<std::int64_t>(above.count, top.size);
-  return true;
-}
 
 }  // namespace regard::internal::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -2,7 +2,7 @@
 // Computes   RowTracking: entropy, the top keys and the weight of the others, row maximum, the first key's share, visible keys.
 // Shapes     as fused_prefill_f32.cc; RowTracking says where the results go.
 // Method     The loop of prefill_loop-inl.h with the tracker of row_tracker-inl.h; when a block of rows is done its few best buckets are
-//            scored again for the exact lists.
+//            scored again for the exact lists, by top_keys-inl.h.
 // Numerics   Lists are exact in the order of their own scores, summed by row_scores-inl.h; a score errs like any. Weights from these and
 //            from the row's sum in f32. Entropy: Σ p log2 p in f32, joined in double.
 // Cost       on the way: one multiply-add a weight for the entropy, one maximum for top keys; at the end of a block of rows 2·k operations a

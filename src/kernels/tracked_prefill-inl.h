@@ -10,6 +10,7 @@
 
 #include "kernels/prefill_loop-inl.h"
 #include "kernels/row_tracker-inl.h"
+#include "kernels/top_keys-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace regard::internal::HWY_NAMESPACE {
@@ -17,8 +18,11 @@ namespace regard::internal::HWY_NAMESPACE {
 /// Behind the loop's own scratch.
 struct TrackerScratch {
   TrackedRows rows[kMaxQueryBlocks];
-  alignas(64) float bounds[kQueryRows];  // then floors
-  std::uint32_t* reached;                // RowTracker::FindReached
+  alignas(64) float floors[kQueryRows];  // scores that the top keys of each row reach
+  Pairs pairs;
+  KeysAbove above;
+  float* queries;    // of BlockScorer
+  float* converted;  // likewise
 };
 
 HWY_INLINE std::size_t RoundUp(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
@@ -35,15 +39,10 @@ HWY_INLINE std::size_t MaximaBytes(std::int64_t kv_len, std::int64_t top_k) {
   return static_cast<std::size_t>(MostBuckets(kv_len, top_k) * kQueryRows) * sizeof(float);
 }
 
-HWY_INLINE std::size_t ReachedBytes(std::int64_t kv_len, std::int64_t top_k) {
-  return static_cast<std::size_t>((MostBuckets(kv_len, top_k) + 31) / 32 * kQueryRows) * sizeof(std::uint32_t);
-}
-
 inline std::size_t TrackedScratchBytes(std::int64_t kv_len, std::int64_t head_dim, std::int64_t v_dim, std::int64_t top_k) {
   return RoundUp(LoopScratchBytes(head_dim, v_dim)) + RoundUp(sizeof(TrackerScratch)) +
-         RoundUp(static_cast<std::size_t>(5 * Padded(head_dim)) * sizeof(float)) +  // a query and four keys
-         RoundUp(MaximaBytes(kv_len, top_k)) * kMaxQueryBlocks + RoundUp(ReachedBytes(kv_len, top_k)) +
-         static_cast<std::size_t>(Padded(top_k)) * sizeof(float);
+         RoundUp(static_cast<std::size_t>((kQueryRows + 4) * Padded(head_dim)) * sizeof(float)) +
+         RoundUp(MaximaBytes(kv_len, top_k)) * kMaxQueryBlocks + static_cast<std::size_t>(Padded(top_k)) * sizeof(float);
 }
 
 /// A bound of the Euclidean norm of the keys that somebody may see: the largest of each lane's squares, over all lanes. Keys that are not
@@ -76,21 +75,27 @@ HWY_NOINLINE inline float BoundKeyNorm(const KvHead& kv, const QueryRow* rows, s
 
 class TrackedCall {
  public:
-  TrackedCall(const CallConstants& call, const RowTracking& out, float key_norm, TrackerScratch& scratch, float* q,
-              float* converted, float* list_scores)
-      : call_(call), out_(out), key_norm_(key_norm), scratch_(scratch), q_(q), converted_(converted), list_scores_(list_scores) {}
+  TrackedCall(const CallConstants& call, const RowTracking& out, float key_norm, TrackerScratch& scratch, float* list_scores)
+      : call_(call), out_(out), key_norm_(key_norm), scratch_(scratch), list_scores_(list_scores) {}
 
   void FinishRows(std::int64_t first_row, const QueryBlock& block, const RowTracker& tracker) {
+    const BlockScorer scorer = {call_, block, scratch_.queries, scratch_.converted};
+    if (out_.top_k > 0 || out_.first_key_share != nullptr) scorer.PackQueries();
     if (tracker.keys) {
-      tracker.FindBounds(out_.top_k, block.num_vectors, scratch_.bounds);
-      for (int r = 0; r < block.num_rows; ++r) scratch_.bounds[r] -= 2 * Margin(block.rows[r], block.neg_ref[r]);
-      tracker.FindReached(block.num_vectors, scratch_.bounds, scratch_.reached);
+      tracker.FindBounds(out_.top_k, block.num_vectors, scratch_.floors);
+      for (int r = 0; r < block.num_rows; ++r) {
+        const float floor = scratch_.floors[r] - 2 * Margin(block.rows[r], block.neg_ref[r]);
+        const float lowest = -std::numeric_limits<float>::max();
+        scratch_.floors[r] = floor > lowest ? floor : lowest;  // of NaN too: a margin may overflow
+      }
+      for (int r = block.num_rows; r < kQueryRows; ++r) scratch_.floors[r] = std::numeric_limits<float>::quiet_NaN();
+      GatherKeys(scorer, tracker, scratch_.floors, scratch_.pairs, scratch_.above);
     }
-    for (int r = 0; r < block.num_rows; ++r) FinishRow(first_row + r, r, block, tracker);
+    for (int r = 0; r < block.num_rows; ++r) FinishRow(first_row + r, r, scorer.Row(r), block, tracker);
   }
 
  private:
-  void FinishRow(std::int64_t at, int r, const QueryBlock& block, const RowTracker& tracker) {
+  void FinishRow(std::int64_t at, int r, const RowScorer& scorer, const QueryBlock& block, const RowTracker& tracker) {
     const QueryRow& row = block.rows[r];
     const Finished finished = Finish({-block.neg_ref[r], block.row_sum[r]}, row.sink);
     const bool undefined = std::isnan(block.row_sum[r]);
@@ -108,8 +113,6 @@ class TrackedCall {
       const double most = std::log(std::max(1.0, static_cast<double>(num_visible) + (row.sink > -kInf ? 1 : 0)));
       put(out_.entropy, std::clamp(entropy, 0.0, most));
     }
-    RowScorer scorer = {call_, row, block.key_begin[r], block.key_end[r], q_, converted_};
-    if (out_.top_k > 0 || out_.first_key_share != nullptr) scorer.PackQuery();
     if (out_.first_key_share != nullptr) put(out_.first_key_share, FirstKeyShare(scorer, block.neg_ref[r], factor));
     if (out_.top_k > 0) FinishList(at, r, scorer, block, tracker, factor, undefined);
   }
@@ -147,7 +150,7 @@ class TrackedCall {
   /// times more; the products are bounded by the norms (Cauchy and Schwarz).
   float Margin(const QueryRow& row, float neg_ref) const {
     const DF d;
-    const float* const q = FloatQuery(call_.options, row, call_.kv.head_dim, converted_);
+    const float* const q = FloatQuery(call_.options, row, call_.kv.head_dim, scratch_.converted);
     VF squares = hn::Zero(d);
     std::int64_t i = 0;
     for (; i + kLanes <= call_.kv.head_dim; i += kLanes) {
@@ -165,10 +168,7 @@ class TrackedCall {
     TopKeys top = {out_.top_k, 0, list_scores_, out_.topk_key + at * out_.top_k};
     float* const weights = out_.topk_weight + at * out_.top_k;
     if (!undefined && block.row_sum[r] != 0) {
-      const float floor = std::nextafter(scratch_.bounds[r], -kInf);  // the bound itself is above it
-      Candidates candidates;
-      const bool found = tracker.keys && candidates.List(scratch_.reached, r, tracker.rows.num_buckets) &&
-                         SearchBuckets(scorer, tracker, candidates, floor, top);
+      const bool found = tracker.keys && scratch_.above.List(r, top);
       if (!found) SearchRow(scorer, top);
     }
     const double listed = WriteWeights(top, block.neg_ref[r], static_cast<float>(factor), weights);
@@ -192,8 +192,6 @@ class TrackedCall {
   const RowTracking& out_;
   float key_norm_;
   TrackerScratch& scratch_;
-  float* q_;
-  float* converted_;
   float* list_scores_;
 };
 
@@ -203,25 +201,22 @@ inline std::int64_t TrackedPrefill(const KvHead& kv, const RowOptions& options, 
   std::uint8_t* next = static_cast<std::uint8_t*>(memory) + RoundUp(LoopScratchBytes(kv.head_dim, kv.v_dim));
   TrackerScratch& own = *new (next) TrackerScratch;
   next += RoundUp(sizeof(TrackerScratch));
-  float* const q = reinterpret_cast<float*>(next);
-  std::fill_n(q, Padded(kv.head_dim), 0.0f);
-  float* const converted = q + Padded(kv.head_dim);
-  next += RoundUp(static_cast<std::size_t>(5 * Padded(kv.head_dim)) * sizeof(float));
+  own.queries = reinterpret_cast<float*>(next);
+  own.converted = own.queries + kQueryRows * Padded(kv.head_dim);
+  next += RoundUp(static_cast<std::size_t>((kQueryRows + 4) * Padded(kv.head_dim)) * sizeof(float));
   for (TrackedRows& tracked : own.rows) {
     tracked.maxima = reinterpret_cast<float*>(next);
     next += RoundUp(MaximaBytes(kv.kv_len, out.top_k));
   }
-  own.reached = reinterpret_cast<std::uint32_t*>(next);
-  next += RoundUp(ReachedBytes(kv.kv_len, out.top_k));
   float* const list_scores = reinterpret_cast<float*>(next);
   std::fill_n(list_scores, Padded(out.top_k), 0.0f);
   const CallConstants call = MakeConstants(kv, options, kTanhPrescale);
   const bool entropy = out.entropy != nullptr;
   const bool visible = entropy || out.num_visible != nullptr;
   const int shift = BucketShift(kv.kv_len);
-  const bool keys = TracksKeys(out.top_k);
+  const bool keys = TracksKeys(out.top_k) && kv.kv_len <= kMaxTrackedLength;
   const auto tracker_of = [&](int b) -> RowTracker { return {own.rows[b], shift, keys, entropy, visible}; };
-  TrackedCall tracked(call, out, keys ? BoundKeyNorm(kv, rows, num_rows, converted) : 0, own, q, converted, list_scores);
+  TrackedCall tracked(call, out, keys ? BoundKeyNorm(kv, rows, num_rows, own.converted) : 0, own, list_scores);
   return AttendRows(call, rows, num_rows, scratch, tracker_of,
                     [&](std::int64_t first_row, int b) { tracked.FinishRows(first_row, scratch.blocks[b], tracker_of(b)); });
 }
