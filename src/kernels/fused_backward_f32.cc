@@ -10,7 +10,7 @@
 //                              d_v += pᵀ d_context   numbers times rows of d_context, vectors along dim
 //                              d_k += gᵀ q           likewise
 //            In the triangle of causal attention all five products take the vectors of queries that see a tile of keys, no others.
-// Numerics   exp2 within 2.5 ulp; invisible pairs weigh exactly 0 and may hold anything; sums of d_q are taken per key block, those of d_k and
+// Numerics   exp2 within 3.5 ulp; invisible pairs weigh exactly 0 and may hold anything; sums of d_q are taken per key block, those of d_k and
 //            d_v per block of queries, and then added. A row's bits depend on its own pairs alone; a key's on the rows of the call.
 //            Error bound: docs/numerics.md.
 // Cost       per key block and kQueryRows rows: kQueryRows · kKeyBlock · (6 · head_dim + 4 · v_dim) flop; per score about 9 more operations

@@ -10,7 +10,7 @@
 //                                           p = exp2(s); block_sum += p
 //                row_sum += block_sum; acc += (p v summed over the block from 0)
 //            finish: context = acc / row_sum; lse = ln 2 · row_ref + ln row_sum; the sink's term added here
-// Numerics   exp2 within 2.5 ulp; invisible keys weigh exactly 0 and may hold anything; a row's bits depend on its own q, keys and
+// Numerics   exp2 within 3.5 ulp; invisible keys weigh exactly 0 and may hold anything; a row's bits depend on its own q, keys and
 //            options alone: lanes never mix, tiles and blocks sit on an absolute grid, an invisible key adds exactly nothing.
 //            Rows that see no key give 0 and −inf. Error bound: docs/numerics.md.
 // Cost       per key block and kQueryRows rows: 2 · kQueryRows · kKeyBlock · (head_dim + v_dim) flop; per score about 7 more

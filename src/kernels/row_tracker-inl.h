@@ -132,7 +132,7 @@ struct RowTracker {
         entropy[v] = hn::Load(d, tracker.rows.block_entropy + (at.first_vector + v) * kLanes);
       }
     }
-    /// A score, its value as Exp2 took it, which is at least −127 (0 · −inf would be NaN), and its weight.
+    /// A score, its value as Exp2 took it, which is at least kLowestExponent (0 · −inf would be NaN), and its weight.
     HWY_INLINE void Take(int v, VF score, VF x, VF weight) {
       largest[v] = hn::Max(largest[v], score);
       entropy[v] = hn::MulAdd(weight, x, entropy[v]);
@@ -166,8 +166,8 @@ struct RowTracker {
     REGARD_UNROLL for (int v = 0; v < NV; ++v) {
       VF sum = hn::Load(d, rows.block_entropy + lane0 + v * kLanes);
       REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) {
-        // A weight of 0 has a score of −127 or less, down to −inf, and 0 · −inf would be NaN.
-        const VF x = hn::Max(hn::Set(d, -127.0f), s[v][j]);
+        // A weight of 0 has a score of kLowestExponent or less, down to −inf, and 0 · −inf would be NaN.
+        const VF x = hn::Max(hn::Set(d, kLowestExponent), s[v][j]);
         sum = hn::MulAdd(hn::Load(d, weights + j * kQueryRows + v * kLanes), x, sum);
       }
       hn::Store(sum, d, rows.block_entropy + lane0 + v * kLanes);

@@ -59,19 +59,17 @@ HWY_INLINE void PrefetchOptions(const CallConstants& call, const QueryBlock& blo
 /// 98.8 % (head_dim 64 and 128), f32 100 and 98.9 %; 1, 2 or 4 words: longer; inner loops instead of this unrolling: 105 %.
 inline constexpr int kWordsBetween = 3;
 inline constexpr int kRunWords = kQueryVectors * kTileWords * kWordsBetween;
-/// Worth a run: products in f32 take twice as long, and hide enough of the exponentials by themselves.
-inline constexpr int kMinRunWords = kPerWord == 1 ? 2 * kRunWords : kRunWords;
 
-/// Whether tiles that all rows see may be weighed in a run: every row has a reference, and scores are neither faint nor altered.
+/// Whether tiles that all rows see may be weighed in a run: every row has a reference, and scores are neither faint nor altered, but for a bias.
 HWY_INLINE bool MayRun(const CallConstants& call, const QueryBlock& block) {
-  return block.num_vectors == kQueryVectors && block.all_referenced && !block.has_faint &&
-         WordsOf(call.kv.head_dim) >= kMinRunWords;
+  return call.options.soft_cap == 0 && !call.options.has_alibi && block.num_vectors == kQueryVectors && block.all_referenced &&
+         !block.has_faint && WordsOf(call.kv.head_dim) >= kRunWords;
 }
 
 /// Tiles [tile, end), the weights of each between the products of the next: what exponentials do beside multiply-adds runs in pipes that products
 /// leave idle. Bits are those of ScoreTile. Returns the first tile that was not calm, which is as if never touched, or else end.
 /// beside(tile) is called once for each that it takes.
-template <class Beside>
+template <bool kBiased, class Beside>
 HWY_NOINLINE int ScoreRun(const CallConstants& call, std::int64_t first_key, int tile, int end, QueryBlock& block, KeyBlock& keys,
                           const Beside& beside) {
   const DF d;
@@ -79,6 +77,7 @@ HWY_NOINLINE int ScoreRun(const CallConstants& call, std::int64_t first_key, int
   const std::int64_t words = WordsOf(call.kv.head_dim);
   VF s[NV][kKeyTile];
   RelativeScores<NV, true>(call, {first_key, tile * kKeyTile, 0}, block, keys, s);
+  if constexpr (kBiased) AddBias<NV>(keys, {first_key, tile * kKeyTile, 0}, s);
   for (; tile + 1 < end; ++tile) {
     float* HWY_RESTRICT scores = keys.tile;
     REGARD_UNROLL for (int v = 0; v < NV; ++v) {
@@ -117,6 +116,7 @@ HWY_NOINLINE int ScoreRun(const CallConstants& call, std::int64_t first_key, int
       const VF start = hn::Load(d, block.neg_ref + v * kLanes);
       REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) s[v][j] = FinishScore(s[v][j], start, call.q_factor);
     }
+    if constexpr (kBiased) AddBias<NV>(keys, {first_key, (tile + 1) * kKeyTile, 0}, s);
   }
   NoTracker none;
   if (HWY_UNLIKELY((!WeighIfCalm<NV, false>({first_key, tile * kKeyTile, 0}, block, keys, none, s)))) return tile;
@@ -154,14 +154,16 @@ HWY_INLINE void ScoreKeyBlock(const CallConstants& call, std::int64_t first_key,
     keys.all_seen &= rows.all;
     const bool plain = rows.all && plain_scores;
     if constexpr (kRunsTiles && !Tracker::kFollows) {  // a tracker's sums do not fit the registers as well
-      if (plain && MayRun(call, block)) {
+      if (rows.all && MayRun(call, block)) {
         int end = tile + 1;
         while (end < num_tiles && rows_of(end).all) ++end;
-        const int done = ScoreRun(call, first_key, tile, end, block, keys, beside);
+        const int done = options.has_bias ? ScoreRun<true>(call, first_key, tile, end, block, keys, beside)
+                                          : ScoreRun<false>(call, first_key, tile, end, block, keys, beside);
         std::fill(keys.scored + tile, keys.scored + done, all_vectors);
         i = done - 1;
         if (done == end) continue;
-        tile = i = done;  // not calm, and seen by all rows like those before it
+        block.has_faint |= options.has_bias;  // biases that hide keys with large numbers come by the thousand
+        tile = i = done;                      // not calm, and seen by all rows like those before it
       }
     }
     const int num_vectors = rows.vectors.last - rows.vectors.first + 1;

@@ -55,6 +55,15 @@ HWY_NOINLINE inline void Rescale(std::int64_t v_dim, int vector, const float* ol
   }
 }
 
+template <int NV>
+HWY_INLINE void AddBias(const KeyBlock& keys, const TilePlace& at, VF (&s)[NV][kKeyTile]) {
+  const DF d;
+  const float* const bias = keys.bias + at.key * kQueryRows + at.first_vector * kLanes;
+  REGARD_UNROLL for (int v = 0; v < NV; ++v) {
+    REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) s[v][j] = hn::Add(s[v][j], hn::Load(d, bias + j * kQueryRows + v * kLanes));
+  }
+}
+
 /// Soft cap, bias, ALiBi and visibility on a tile of raw scores, in this order.
 template <int NV>
 HWY_INLINE void ApplyOptions(const CallConstants& call, const QueryBlock& block, const KeyBlock& keys, const TilePlace& at,
@@ -69,13 +78,7 @@ HWY_INLINE void ApplyOptions(const CallConstants& call, const QueryBlock& block,
       REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) s[v][j] = hn::MulAdd(TanhOfScaled(s[v][j]), cap, neg_ref);
     }
   }
-  if (call.options.has_bias) {
-    REGARD_UNROLL for (int v = 0; v < NV; ++v) {
-      REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) {
-        s[v][j] = hn::Add(s[v][j], hn::Load(d, keys.bias + (at.key + j) * kQueryRows + lane0 + v * kLanes));
-      }
-    }
-  }
+  if (call.options.has_bias) AddBias<NV>(keys, at, s);
   if (call.options.has_alibi) {
     REGARD_UNROLL for (int v = 0; v < NV; ++v) {
       const VF from_block = hn::Load(d, keys.distance + lane0 + v * kLanes);
@@ -149,7 +152,7 @@ HWY_INLINE void RelativeScores(const CallConstants& call, const TilePlace& at, c
 }
 
 /// Writes the weights of the tile and adds them to block_sum: if they are calm, which shows only afterwards; otherwise the weights are
-/// garbage, nothing else is touched, and it returns false. Unless kClamps, scores below −111.5 are not calm either.
+/// garbage, nothing else is touched, and it returns false. Unless kClamps, scores below −111.5 or so are not calm either.
 template <int NV, bool kClamps, class Tracker>
 HWY_INLINE bool WeighIfCalm(const TilePlace& at, QueryBlock& block, KeyBlock& keys, Tracker& tracker,
                             const VF (&s)[NV][kKeyTile]) {

@@ -20,6 +20,10 @@
 #undef REGARD_CONVERTS_F16
 #define REGARD_CONVERTS_F16 (HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_NEON)
 
+// Whether exp2 looks powers up: 32 numbers in two registers of 32, by one instruction.
+#undef REGARD_EXP2_BY_TABLE
+#define REGARD_EXP2_BY_TABLE (HWY_TARGET == HWY_AVX3)
+
 // Arrays of vectors stay in registers when every loop over them is unrolled whole.
 #undef REGARD_UNROLL
 #define REGARD_UNROLL _Pragma("GCC unroll 16")
