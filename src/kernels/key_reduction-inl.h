@@ -76,10 +76,24 @@ struct PooledRows {
   float* max;  // likewise; null when not wanted
 };
 
-HWY_INLINE void BeginPooled(const WeightReductions& out, PooledRows& pooled) {
+/// The column bins that the key blocks at work for a block of rows reach: [first, end).
+struct PooledCols {
+  std::int64_t first = 0, end = 0;
+
+  HWY_INLINE PooledCols(const WeightReductions& out, const QueryBlock& block) {
+    if (block.min_begin >= block.max_end) return;
+    const std::int64_t first_key = out.key_origin + block.min_begin / kKeyBlock * kKeyBlock;
+    const std::int64_t end_key = out.key_origin + (block.max_end + kKeyBlock - 1) / kKeyBlock * kKeyBlock;
+    first = BinOf(first_key, out.pooled_cols, out.kv_len);
+    end = BinOf(std::min(end_key, out.kv_len) - 1, out.pooled_cols, out.kv_len) + 1;
+  }
+};
+
+HWY_INLINE void BeginPooled(const WeightReductions& out, const WeightScratch& scratch, PooledRows& pooled) {
   if (out.pooled == nullptr) return;
-  std::fill_n(pooled.sum, out.pooled_cols * kQueryRows, 0.0f);
-  if (pooled.max != nullptr) std::fill_n(pooled.max, out.pooled_cols * kQueryRows, 0.0f);
+  const PooledCols cols(out, *scratch.block);
+  std::fill(pooled.sum + cols.first * kQueryRows, pooled.sum + cols.end * kQueryRows, 0.0f);
+  if (pooled.max != nullptr) std::fill(pooled.max + cols.first * kQueryRows, pooled.max + cols.end * kQueryRows, 0.0f);
 }
 
 /// Adds keys [begin, end) of the block to one column bin.
@@ -119,28 +133,32 @@ HWY_INLINE void PoolBlock(const WeightReductions& out, std::int64_t first_key, i
   }
 }
 
+/// The sum of lanes [begin, end) of a block's.
+HWY_INLINE float SumOfRows(const float* lanes, int begin, int end) {
+  const DF d;
+  const DI di;
+  VF sum = hn::Zero(d);
+  for (int v = begin / kLanes; v * kLanes < end; ++v) {
+    const VI lane = hn::Add(hn::Iota(di, 0), hn::Set(di, v * kLanes));
+    const auto within = hn::AndNot(hn::Lt(lane, hn::Set(di, begin)), hn::Lt(lane, hn::Set(di, end)));
+    sum = hn::Add(sum, hn::IfThenElseZero(hn::RebindMask(d, within), hn::Load(d, lanes + v * kLanes)));
+  }
+  return hn::GetLane(hn::SumOfLanes(d, sum));
+}
+
 /// Adds what the block's rows have in each column bin to the bins of rows.
 HWY_INLINE void FinishPooled(const WeightReductions& out, std::int64_t row, const WeightScratch& scratch,
                              const PooledRows& pooled) {
   if (out.pooled == nullptr) return;
-  const DF d;
+  const PooledCols cols(out, *scratch.block);
   const std::int64_t first = out.row_origin + row;
   std::int64_t bin = BinOf(first, out.pooled_rows, out.q_len);
   for (int begin = 0; begin < scratch.block->num_rows; ++bin) {
     const int end =
         static_cast<int>(std::min<std::int64_t>(scratch.block->num_rows, BinBegin(bin + 1, out.pooled_rows, out.q_len) - first));
-    const bool whole = begin == 0 && end == scratch.block->num_rows;  // lanes without a row hold 0
-    for (std::int64_t c = 0; c < out.pooled_cols; ++c) {
+    for (std::int64_t c = cols.first; c < cols.end; ++c) {
       const float* const sums = pooled.sum + c * kQueryRows;
-      double sum = 0;
-      if (whole) {
-        VF lanes = hn::Load(d, sums);
-        for (int v = 1; v < kQueryVectors; ++v) lanes = hn::Add(lanes, hn::Load(d, sums + v * kLanes));
-        sum = hn::GetLane(hn::SumOfLanes(d, lanes));
-      } else {
-        for (int r = begin; r < end; ++r) sum += sums[r];
-      }
-      out.pooled[bin * out.pooled_cols + c] += sum;
+      out.pooled[bin * out.pooled_cols + c] += SumOfRows(sums, begin, end);
       if (pooled.max == nullptr) continue;
       float& max = out.pooled_max[bin * out.pooled_cols + c];
       for (int r = begin; r < end; ++r) {

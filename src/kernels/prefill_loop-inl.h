@@ -25,6 +25,9 @@ namespace regard::internal::HWY_NAMESPACE {
 // instead of half, 8 heads of 2,048 keys and head_dim 64 lost half a point, of 1,024 and 128 one). And when they have to be converted:
 // once for all of them (alone each lost 5–8 points).
 inline constexpr int kMaxQueryBlocks = 4;
+// With a tracker, whose maxima take up to 256 KB a block: those of 4 would fill the second level, and every pass over them at the end
+// wait for the third (8,192 keys, entropy and top 8: medians 1.075 → 1.066 of the context).
+inline constexpr int kTrackedQueryBlocks = 2;
 inline constexpr std::int64_t kMaxUnsharedBytes = 1 << 19;
 
 /// The parts of the caller's scratch, one after the other, each a multiple of 64 bytes.
@@ -198,10 +201,12 @@ template <class TrackerOf, class Finish>
 HWY_INLINE std::int64_t AttendRows(const CallConstants& call, const QueryRow* rows, std::int64_t num_rows,
                                    const PrefillScratch& scratch, const TrackerOf& tracker_of, const Finish& finish) {
   const KvHead& kv = call.kv;
+  constexpr bool kFollows = decltype(tracker_of(0))::kFollows;
   const bool converts = kPerWord > 1 || NeedsCopies(kv.k) || (kv.v_dim > 0 && NeedsCopies(kv.v));
   const bool fits =
       KeysSeen(rows, num_rows) * (kv.head_dim + kv.v_dim) * static_cast<std::int64_t>(sizeof(float)) <= kMaxUnsharedBytes;
-  const std::int64_t rows_at_once = (fits && !converts ? 1 : kMaxQueryBlocks) * kQueryRows;
+  std::int64_t rows_at_once = (kFollows && !converts ? kTrackedQueryBlocks : kMaxQueryBlocks) * kQueryRows;
+  if (fits && !converts) rows_at_once = kQueryRows;
   std::int64_t empty_rows = 0;
   for (std::int64_t row = 0; row < num_rows; row += rows_at_once) {
     int num_blocks = 0;

@@ -40,7 +40,7 @@ inline void ReduceWeights(const KvHead& kv_head, const RowOptions& options, cons
       call, rows, num_rows, scratch,
       [&] {
         if (wants_rows) state = {};
-        BeginPooled(out, pooled);
+        BeginPooled(out, scratch, pooled);
       },
       [&](std::int64_t row, std::int64_t key, int n) HWY_ATTR {
         if (wants_rows) ReduceRows(kv, out, key, n, scratch, state);

@@ -333,33 +333,38 @@ class SummaryRun {
   }
 
   void FinishHead(std::int64_t head) const {
-    const std::int64_t kv_len = p_.kv_len, bins = request_.rows * request_.cols;
-    const auto put = [](Tensor& tensor, std::int64_t index, double value) {
-      tensor.MutableAs<float>()[index] = static_cast<float>(value);
+    const std::int64_t kv_len = p_.kv_len;
+    const auto of_head = [head](Tensor& tensor, std::int64_t size) {
+      return tensor ? tensor.MutableAs<float>() + head * size : nullptr;
     };
+    float* const key_mass = of_head(s_.key_mass, kv_len);
+    float* const key_mass_mean = of_head(s_.key_mass_mean, kv_len);
     for (std::int64_t j = 0; j < kv_len; ++j) {
       const auto n = static_cast<std::size_t>(j);
-      if (s_.key_mass) put(s_.key_mass, head * kv_len + j, sums_.key_mass[n]);
-      if (s_.key_mass_mean) {
-        const auto queries = static_cast<double>(sums_.key_count[n]);
-        put(s_.key_mass_mean, head * kv_len + j, queries == 0 ? kNaN : sums_.key_mass[n] / queries);
-      }
+      if (key_mass != nullptr) key_mass[j] = static_cast<float>(sums_.key_mass[n]);
+      if (key_mass_mean == nullptr) continue;
+      const auto queries = static_cast<double>(sums_.key_count[n]);
+      key_mass_mean[j] = static_cast<float>(queries == 0 ? kNaN : sums_.key_mass[n] / queries);
     }
     if (request_.key_top_k > 0) {
       const std::int64_t at = head * kv_len * request_.key_top_k;
       std::copy(sums_.key_topk_weight.begin(), sums_.key_topk_weight.end(), s_.key_topk_weight.MutableAs<float>() + at);
       std::copy(sums_.key_topk_row.begin(), sums_.key_topk_row.end(), s_.key_topk_index.MutableAs<std::int64_t>() + at);
     }
-    for (std::int64_t bin = 0; request_.pooled && bin < bins; ++bin) {
-      const auto queries = static_cast<double>(sums_.pooled_queries[static_cast<std::size_t>(bin / request_.cols)]);
-      put(s_.pooled, head * bins + bin, queries == 0 ? kNaN : sums_.pooled[static_cast<std::size_t>(bin)] / queries);
-      if (request_.pooled_max)
-        put(s_.pooled_max, head * bins + bin, queries == 0 ? kNaN : sums_.pooled_max[static_cast<std::size_t>(bin)]);
+    float* const pooled = of_head(s_.pooled, request_.rows * request_.cols);
+    float* const pooled_max = of_head(s_.pooled_max, request_.rows * request_.cols);
+    for (std::int64_t row = 0; request_.pooled && row < request_.rows; ++row) {
+      const auto queries = static_cast<double>(sums_.pooled_queries[static_cast<std::size_t>(row)]);
+      for (std::int64_t bin = row * request_.cols; bin < (row + 1) * request_.cols; ++bin) {
+        const auto n = static_cast<std::size_t>(bin);
+        pooled[bin] = static_cast<float>(queries == 0 ? kNaN : sums_.pooled[n] / queries);
+        if (pooled_max != nullptr) pooled_max[bin] = static_cast<float>(queries == 0 ? kNaN : sums_.pooled_max[n]);
+      }
     }
     if (request_.head_kind) {
       const HeadVerdict verdict = JudgeHead(sums_.evidence);
       s_.head_kind[static_cast<std::size_t>(head)] = verdict.kind;
-      put(s_.head_score, head, verdict.score);
+      *of_head(s_.head_score, 1) = static_cast<float>(verdict.score);
     }
   }
 
