@@ -52,30 +52,53 @@ HWY_INLINE KeyBits NonzeroBytes(const std::uint8_t* bytes, std::int64_t stride, 
   return bits;
 }
 
-/// staged[k] = log2 e · values[k · stride], at least kLowestBias, for n ≤ kKeyBlock keys; returns the bits of those that are not −inf.
-HWY_INLINE KeyBits StageBias(const float* values, std::int64_t stride, int n, float* HWY_RESTRICT staged) {
+/// Bits of those among n ≤ kKeyBlock biases that are not −inf.
+HWY_NOINLINE inline KeyBits ShownByBias(const float* values, std::int64_t stride, int n) {
   KeyBits bits = {};
-  const float to_log2 = static_cast<float>(kLog2E);
   int i = 0;
 #if REGARD_HAVE_BLOCKS
   if (stride == 1) {
     const DF d;
     for (; i + kLanes <= n; i += kLanes) {
-      const VF bias = hn::LoadU(d, values + i);
-      const VF lowest = hn::Set(d, kLowestBias);
-      const VF scaled = hn::Mul(bias, hn::Set(d, to_log2));
-      hn::Store(hn::IfThenElse(hn::Lt(scaled, lowest), lowest, scaled), d, staged + i);
       std::uint8_t packed[8] = {};
-      hn::StoreMaskBits(d, hn::Ne(bias, hn::Set(d, -kInf)), packed);
+      hn::StoreMaskBits(d, hn::Ne(hn::LoadU(d, values + i), hn::Set(d, -kInf)), packed);
       bits.word[i / 64] |= std::uint64_t{packed[0] | std::uint32_t{packed[1]} << 8} << (i % 64);
     }
   }
 #endif
+  for (; i < n; ++i) bits.word[i / 64] |= std::uint64_t{values[i * stride] != -kInf} << (i % 64);
+  return bits;
+}
+
+/// staged[k] = log2 e · values[k · stride], at least kLowestBias, for n ≤ kKeyBlock keys; returns the bits of those that are not −inf. Most rows hold
+/// none that is, and are not asked for bits (biases 1.26 → 1.23 times the time of none, on a busy machine).
+HWY_INLINE KeyBits StageBias(const float* values, std::int64_t stride, int n, float* HWY_RESTRICT staged) {
+  const float to_log2 = static_cast<float>(kLog2E);
+  bool hides = false;
+  int i = 0;
+#if REGARD_HAVE_BLOCKS
+  if (stride == 1) {
+    const DF d;
+    const VF lowest = hn::Set(d, kLowestBias);
+    MF hidden = hn::Ne(lowest, lowest);
+    for (; i + kLanes <= n; i += kLanes) {
+      const VF bias = hn::LoadU(d, values + i);
+      const VF scaled = hn::Mul(bias, hn::Set(d, to_log2));
+      hidden = hn::Or(hidden, hn::Eq(bias, hn::Set(d, -kInf)));
+#if REGARD_MAX_KEEPS_NAN
+      hn::Store(hn::Max(lowest, scaled), d, staged + i);
+#else
+      hn::Store(hn::IfThenElse(hn::Lt(scaled, lowest), lowest, scaled), d, staged + i);
+#endif
+    }
+    hides = !hn::AllFalse(d, hidden);
+  }
+#endif
   for (; i < n; ++i) {
     staged[i] = std::max(to_log2 * values[i * stride], kLowestBias);  // in this order a NaN stays
-    bits.word[i / 64] |= std::uint64_t{values[i * stride] != -kInf} << (i % 64);
+    hides |= values[i * stride] == -kInf;
   }
-  return bits;
+  return HWY_LIKELY(!hides) ? KeyBits::Range(0, n) : ShownByBias(values, stride, n);
 }
 
 /// 64×64 bits: bit c of rows[r] and bit r of rows[c] change places (Warren, Hacker's Delight, 7-3).
