@@ -95,7 +95,7 @@ const Flag kFlags[] = {
     {"--max-memory", "SIZE", "refuse to hold more than this beside the inputs, such as 512MiB; default 1GiB", kReadsFiles,
      kComputing, [](Options& o, const std::string& flag, const std::string& text) { o.max_memory = ParseSize(flag, text); }},
 
-    {"--quick", "", "a third of the cases, and shorter: under 30 seconds", kBench, kComputing,
+    {"--quick", "", "a fifth of the cases, and shorter: under 30 seconds", kBench, kComputing,
      [](Options& o, const std::string& flag, const std::string& text) { o.quick = ParseBool(flag, text); }},
     {"--stages", "", "loops, one product and fused side by side instead, from 6 to 4,096 tokens", kBench, kComputing,
      [](Options& o, const std::string& flag, const std::string& text) { o.stages = ParseBool(flag, text); }},

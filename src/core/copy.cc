@@ -84,6 +84,19 @@ BF16 BF16OfFloat(float x) {
   return {static_cast<std::uint16_t>((bits & 0x7FFFFFFFu) > 0x7F800000u ? (bits >> 16) | 0x40u : rounded)};
 }
 
+// Types whose every value is a float.
+bool IsFloatOrLess(DType dtype) { return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16; }
+
+void LoadDoubles(const char* data, DType dtype, std::int64_t stride, std::int64_t count, double* to) {
+  constexpr std::int64_t kBlock = 256;
+  float floats[kBlock];
+  for (std::int64_t first = 0; first < count; first += kBlock) {
+    const std::int64_t n = std::min(kBlock, count - first);
+    LoadRow(data + first * stride * static_cast<std::int64_t>(ItemSize(dtype)), dtype, stride, n, floats);
+    std::copy_n(floats, n, to + first);
+  }
+}
+
 }  // namespace
 
 void StoreRow(const float* from, std::int64_t count, void* data, DType dtype, std::int64_t stride) {
@@ -156,6 +169,8 @@ void CopyElements(const TensorView& from, const MutableTensorView& to) {
       CopySameType(ItemSize(from.dtype()), row, from_stride, out, to_stride, count);
     } else if (to.dtype() == DType::kF32 && to_stride == 1) {
       LoadRow(row, from.dtype(), from_stride, count, reinterpret_cast<float*>(out));
+    } else if (to.dtype() == DType::kF64 && to_stride == 1 && IsFloatOrLess(from.dtype())) {
+      LoadDoubles(row, from.dtype(), from_stride, count, reinterpret_cast<double*>(out));
     } else {
       for (std::int64_t i = 0; i < count; ++i)
         StoreDouble(out, to.dtype(), i * to_stride, LoadDouble(row, from.dtype(), i * from_stride));

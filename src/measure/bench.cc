@@ -2,34 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <functional>
-#include <limits>
-#include <optional>
-
-#include "attention/fused.h"
-#include "core/copy.h"
-#include "core/stop.h"
-#include "measure/append_run.h"
-#include "measure/backward_question.h"
-#include "measure/weights_question.h"
-#include "regard/error.h"
-
 namespace regard::measure {
-namespace {
-
-// What a run leaves out must not be found right by chance, or left over from another run.
-void FillWithNan(const TensorView& view) {
-  const float nan = std::numeric_limits<float>::quiet_NaN();
-  const Dims none = [&view] {
-    Dims strides;
-    for (int axis = 0; axis < view.rank(); ++axis) strides.push_back(0);
-    return strides;
-  }();
-  internal::CopyElements(View(&nan, view.shape(), none),
-                         MutableTensorView(const_cast<void*>(view.data()), view.dtype(), view.shape(), view.strides()));
-}
-
-}  // namespace
 
 std::string RateFault(const BenchRow& row) {
   if (row.unit != "GFLOP/s" || row.percent_of_limit <= 100) return "";
@@ -59,55 +32,34 @@ BenchRow Bench::Run(const BenchCase& bench_case) {
                : bench_case.exec.path == Path::kStaged ? "BLAS"
                                                        : "-";
 
-  if (bench_case.appends) {
-    AppendRun append(bench_case);
-    row.verification = append.Verify();
-    Time([&] { append.Run(); }, bench_case, {0, append.bytes(), static_cast<double>(bench_case.q_len * bench_case.sequences)},
-         &row);
-    return row;
-  }
-  Workload work(bench_case);
-  internal::ThrowIfStopped(stop_);
-  ExecOptions exec = bench_case.exec;
-  exec.stop_token = stop_;
-  std::optional<Plan> plan;
-  Workspace workspace;
-  std::function<void()> run;
-  std::optional<BackwardRun> backward;
-  if (bench_case.backward) {
-    backward.emplace(work, exec);
-    run = [&] { backward->Run(); };
-    run();
-    row.verification = backward->Verify();
-  } else if (bench_case.asked == Asked::kNothing) {
-    plan.emplace(work.shape(), work.params(), exec);
-    workspace = plan->MakeWorkspace();
-    run = [&] { plan->Run(work.inputs(), work.outputs(), workspace).ThrowIfFailed(); };
-    FillWithNan(work.context());
-    FillWithNan(work.lse());
-    run();
-    row.verification = VerifyRows(work, work.context(), work.lse(), internal::WeightRounding(work.shape(), exec.isa),
-                                  internal::IntegerRoundingOf(work.shape(), exec.isa));
-    if (row.verification.passed() && work.empty_rows() != 0)
-      row.verification.fault = fmt::format("{} empty rows, 0 expected", work.empty_rows());
-  } else {
-    run = [&] { AskOnce(work, exec); };
-    row.verification = VerifyAnswers(work, Answers(work, exec));
-  }
-  Time(run, bench_case,
-       {work.flops(), work.bytes(), static_cast<double>(bench_case.heads) * static_cast<double>(work.visible_pairs())}, &row);
+  const PreparedCase* const baseline = KeepOnly(bench_case.baseline);
+  const PreparedCase& prepared = prepared_.emplace(bench_case.name, prepare_(bench_case, stop_)).first->second;
+  row.verification = prepared.verify();
+  if (!row.verification.passed()) return row;
+  passed_.insert_or_assign(bench_case.name, bench_case);
+  Time(prepared, baseline, &row);
+  Rate(bench_case, prepared.work, &row);
   return row;
 }
 
-void Bench::Time(const std::function<void()>& run, const BenchCase& bench_case, const Work& work, BenchRow* row) {
-  if (!row->verification.passed()) return;
-  row->timing = TimeCalls(run, timing_);
-  row->median_seconds = row->quartiles().median;
-  Rate(bench_case, work, row);
-  seconds_per_pair_[row->name] = row->median_seconds / work.pairs;
-  if (const auto baseline = seconds_per_pair_.find(row->baseline); baseline != seconds_per_pair_.end()) {
-    row->ratio = seconds_per_pair_[row->name] / baseline->second;
+const PreparedCase* Bench::KeepOnly(const std::string& name) {
+  std::erase_if(prepared_, [&name](const auto& entry) { return entry.first != name; });
+  const auto passed = passed_.find(name);
+  if (passed == passed_.end()) return nullptr;
+  if (prepared_.empty()) prepared_.emplace(name, prepare_(passed->second, stop_));
+  return &prepared_.begin()->second;
+}
+
+void Bench::Time(const PreparedCase& prepared, const PreparedCase* baseline, BenchRow* row) {
+  if (baseline == nullptr) {
+    row->timing = TimeCalls(prepared.call, timing_);
+  } else {
+    const Comparison comparison = TimeInTurn(baseline->call, prepared.call, timing_);
+    row->timing = comparison.timing;
+    const bool one_thread = row->threads == 1 && baseline->bench_case.exec.threads == 1;
+    row->ratio = (one_thread ? comparison.cpu_ratio : comparison.wall_ratio) * baseline->work.pairs / prepared.work.pairs;
   }
+  row->median_seconds = row->quartiles().median;
 }
 
 bool Bench::UsesBf16Dots(const BenchCase& bench_case) {

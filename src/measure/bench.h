@@ -1,7 +1,7 @@
-// Runs cases: verifies, then times, and puts the rate beside the limit.
+// Runs cases: verifies, then times, and puts the rate beside the limit. What has a baseline is timed in turn with it.
 //
 //     Bench bench({.min_seconds = 1});
-//     for (const BenchCase& c : SelectCases({.quick = true})) {
+//     for (const BenchCase& c : SelectCases({.quick = true})) {  // a baseline comes before what is compared with it
 //       const BenchRow row = bench.Run(c);
 //       ... row.name, row.timing, row.rate, row.percent_of_limit
 //     }
@@ -18,6 +18,7 @@
 
 #include "measure/cases.h"
 #include "measure/machine.h"
+#include "measure/prepared_case.h"
 #include "measure/timing.h"
 #include "measure/verify.h"
 
@@ -34,7 +35,9 @@ struct BenchRow {
   double rate = 0;              // in `unit`
   std::string unit;             // "GFLOP/s", or "GB/s" where reading keys and values is the limit
   double percent_of_limit = 0;  // the rate against the limit of as many threads
-  /// Time for each visible pair, or token appended, against the baseline's. Above 1 is slower.
+  /// Time for each visible pair, or token appended, against the baseline's, the two timed in turn: not the quotient of two rows' medians,
+  /// which are of different minutes. By the clock of both if each has one thread, else by wall time. Above 1 is slower. Nothing when the
+  /// baseline was not run or one of the two failed verification.
   std::optional<double> ratio;
   std::string baseline;
   std::string fault;  // why the row cannot be believed; empty when it can
@@ -50,22 +53,24 @@ std::string RateFault(const BenchRow& row);
 
 class Bench {
  public:
-  explicit Bench(const TimingOptions& timing, std::stop_token stop = {}) : timing_(timing), stop_(std::move(stop)) {}
+  using Prepare = std::function<PreparedCase(const BenchCase&, const std::stop_token&)>;
+
+  /// Tests prepare something of their own.
+  explicit Bench(const TimingOptions& timing, std::stop_token stop = {}, Prepare prepare = PrepareCase)
+      : timing_(timing), stop_(std::move(stop)), prepare_(std::move(prepare)) {}
 
   /// One thread's limits on a target, measured when first asked for.
   const Limits& LimitsOf(const std::string& isa);
 
-  /// A row that fails verification is not timed. Throws Error: kOutOfMemory, kCancelled, kUnsupported.
+  /// A row that fails verification is not timed. The case is compared with its baseline if that was run before, and passed. At most the two
+  /// are in memory, and stay there until the next run: a baseline is prepared once for what follows it without a gap. Throws Error:
+  /// kOutOfMemory, kCancelled, kUnsupported.
   BenchRow Run(const BenchCase& bench_case);
 
  private:
-  // Of one call.
-  struct Work {
-    double flops, bytes;
-    double pairs;  // of a query and a key that it sees; tokens appended
-  };
-  // Nothing when verification failed.
-  void Time(const std::function<void()>& run, const BenchCase& bench_case, const Work& work, BenchRow* row);
+  /// Drops all but the case of this name, and prepares that anew where needed; nothing when it cannot be a baseline.
+  const PreparedCase* KeepOnly(const std::string& name);
+  void Time(const PreparedCase& prepared, const PreparedCase* baseline, BenchRow* row);
   // Bytes per second that so many threads read together.
   double ReadBandwidth(const std::string& isa, int threads);
   /// Whether a case multiplies bf16 numbers as such: its limit is another, and so is what its weights are rounded to.
@@ -74,9 +79,11 @@ class Bench {
 
   TimingOptions timing_;
   std::stop_token stop_;
+  Prepare prepare_;
   std::map<std::string, Limits> limits_;
   std::map<std::pair<std::string, int>, double> bandwidths_;
-  std::map<std::string, double> seconds_per_pair_;  // by name
+  std::map<std::string, BenchCase> passed_;       // by name
+  std::map<std::string, PreparedCase> prepared_;  // by name; two at most
 };
 
 }  // namespace regard::measure

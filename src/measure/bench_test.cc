@@ -3,7 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <vector>
 
 #include "measure/bench_json.h"
 #include "measure/stage_ladder.h"
@@ -12,33 +18,6 @@
 
 namespace regard::measure {
 namespace {
-
-TEST(Quartiles, AreThoseOfTheSortedSamples) {
-  const Quartiles q = QuartilesOf({9, 1, 5, 3, 7});
-  EXPECT_EQ(q.low, 3);
-  EXPECT_EQ(q.median, 5);
-  EXPECT_EQ(q.high, 7);
-  const Quartiles even = QuartilesOf({4, 1, 2, 3});
-  EXPECT_EQ(even.low, 1.75);
-  EXPECT_EQ(even.median, 2.5);
-  EXPECT_EQ(even.high, 3.25);
-  EXPECT_EQ(QuartilesOf({2}).high, 2);
-  EXPECT_EQ(QuartilesOf({}).median, 0);
-}
-
-TEST(TimeCalls, TakesTheSamplesItWasAskedFor) {
-  int calls = 0;
-  const Timing timing = TimeCalls([&calls] { ++calls; }, {.min_seconds = 0, .min_samples = 7});
-  EXPECT_EQ(timing.samples, 7);
-  EXPECT_GT(calls, 7) << "a short call is timed several at once";
-  EXPECT_GT(timing.wall.median, 0);
-  EXPECT_LE(timing.wall.low, timing.wall.high);
-}
-
-TEST(TimeCalls, StopsWhenTimeIsUp) {
-  int calls = 0;
-  EXPECT_EQ(TimeCalls([&calls] { ++calls; }, {.min_seconds = 1e9, .min_samples = 7, .max_seconds = 0}).samples, 1);
-}
 
 TEST(PeakFault, IsAPeakBelowOneVectorACycle) {
   Limits limits{.target = "AVX2", .lanes = 8, .clock = 3e9, .peak_flops = 48e9};
@@ -98,7 +77,7 @@ BenchCase Tiny(const char* name, bool causal) {
   return c;
 }
 
-TEST(Bench, RunsACaseAndComparesItWithItsBaseline) {
+TEST(Bench, VerifiesACaseTimesItAndComparesItWithItsBaseline) {
   Bench bench({.min_seconds = 0, .min_samples = 3});
   const BenchRow full = bench.Run(Tiny("full", false));
   EXPECT_TRUE(full.verification.passed()) << full.verification.fault;
@@ -110,8 +89,119 @@ TEST(Bench, RunsACaseAndComparesItWithItsBaseline) {
   BenchCase causal = Tiny("causal", true);
   causal.baseline = "full";
   const BenchRow row = bench.Run(causal);
+  EXPECT_NEAR(row.rate * 1e9 * row.median_seconds, 4.0 * 2 * (80 * 81 / 2) * 8, 1);
+  EXPECT_EQ(row.baseline, "full");
   ASSERT_TRUE(row.ratio.has_value());
-  EXPECT_NEAR(*row.ratio, row.median_seconds / (80 * 81 / 2) / (full.median_seconds / (80 * 80)), 1e-9 * *row.ratio);
+  EXPECT_GT(*row.ratio, 0);
+}
+
+// What cases are made of when the time they take is made up: they take so long for each visible pair, on a machine whose pace drifts.
+class BenchInTurn : public testing::Test {
+ protected:
+  static constexpr double kPairs = 1000;
+
+  BenchInTurn() {
+    cpu_ = wall_ = 0;
+    pace_ = 1;
+    in_memory_ = most_in_memory_ = 0;
+  }
+
+  BenchCase Case(const std::string& name, const std::string& baseline = "", int threads = 1) {
+    BenchCase c = Tiny(name.c_str(), false);
+    c.baseline = baseline;
+    c.exec.threads = threads;
+    return c;
+  }
+
+  Bench MakeBench() {
+    return Bench({.min_seconds = 0.1, .min_samples = 3, .clocks = {.cpu = [] { return cpu_; }, .wall = [] { return wall_; }}}, {},
+                 [this](const BenchCase& c, const std::stop_token&) { return Prepare(c); });
+  }
+
+  PreparedCase Prepare(const BenchCase& c) {
+    prepared_.push_back(c.name);
+    most_in_memory_ = std::max(most_in_memory_, ++in_memory_);
+    const std::shared_ptr<void> data(nullptr, [](void*) { --in_memory_; });
+    const double cpu = cpu_seconds_.at(c.name), wall = wall_seconds_.at(c.name);
+    return {.bench_case = c,
+            .work = {.flops = 1, .bytes = 1, .pairs = pairs_.contains(c.name) ? pairs_[c.name] : kPairs},
+            .call =
+                [this, data, cpu, wall] {
+                  cpu_ += pace_ * cpu;
+                  wall_ += pace_ * wall;
+                  pace_ *= 1.001;
+                },
+            .verify =
+                [this, data, c] {
+                  Verification result;
+                  if (wrong_.contains(c.name)) result.fault = "wrong";
+                  return result;
+                }};
+  }
+
+  static inline double cpu_, wall_, pace_;
+  static inline int in_memory_, most_in_memory_;
+  std::map<std::string, double> cpu_seconds_, wall_seconds_, pairs_;
+  std::set<std::string> wrong_;
+  std::vector<std::string> prepared_;
+};
+
+TEST_F(BenchInTurn, TheRatioIsOfNeighboursWhateverThePaceOfTheirMinute) {
+  cpu_seconds_ = {{"plain", 0.010}, {"mask", 0.012}};
+  wall_seconds_ = {{"plain", 0.010}, {"mask", 0.050}};  // others used the core during mask only
+  pairs_["mask"] = 0.8 * kPairs;
+  Bench bench = MakeBench();
+  EXPECT_EQ(bench.Run(Case("plain")).ratio, std::nullopt);
+  pace_ = 3;
+  const BenchRow mask = bench.Run(Case("mask", "plain"));
+  ASSERT_TRUE(mask.ratio.has_value());
+  EXPECT_NEAR(*mask.ratio, 1.2 / 0.8, 0.002);
+  EXPECT_GT(mask.median_seconds, 0.036) << "the row has its own time";
+}
+
+TEST_F(BenchInTurn, SeveralThreadsAreComparedByWallTime) {
+  cpu_seconds_ = {{"one", 0.010}, {"two", 0.001}};
+  wall_seconds_ = {{"one", 0.011}, {"two", 0.006}};
+  Bench bench = MakeBench();
+  bench.Run(Case("one"));
+  const BenchRow two = bench.Run(Case("two", "one", 2));
+  ASSERT_TRUE(two.ratio.has_value());
+  EXPECT_NEAR(*two.ratio, 6.0 / 11, 0.001);
+}
+
+TEST_F(BenchInTurn, WhatIsWrongHasNoRatioAndGivesNone) {
+  cpu_seconds_ = wall_seconds_ = {{"plain", 0.01}, {"mask", 0.01}, {"mask/causal", 0.01}, {"bias", 0.01}, {"sinks", 0.01}};
+  wrong_ = {"mask"};
+  Bench bench = MakeBench();
+  bench.Run(Case("plain"));
+  const BenchRow mask = bench.Run(Case("mask", "plain")), causal = bench.Run(Case("mask/causal", "mask"));
+  EXPECT_FALSE(mask.verification.passed());
+  EXPECT_EQ(mask.ratio, std::nullopt);
+  EXPECT_EQ(mask.timing.samples, 0);
+  EXPECT_TRUE(causal.verification.passed());
+  EXPECT_EQ(causal.ratio, std::nullopt) << "its baseline is wrong";
+  EXPECT_GE(causal.timing.samples, 3) << "which is no reason not to time it";
+  EXPECT_EQ(bench.Run(Case("sinks", "never run")).ratio, std::nullopt);
+  EXPECT_TRUE(bench.Run(Case("bias", "plain")).ratio.has_value());
+}
+
+TEST_F(BenchInTurn, ABaselineIsPreparedOnceForThoseThatFollowItAndTwoCasesAreTheMost) {
+  for (const char* name : {"f32", "f16", "bf16", "bf16/paged", "bf16/bshd", "other", "f32/mask"}) cpu_seconds_[name] = 0.01;
+  wall_seconds_ = cpu_seconds_;
+  Bench bench = MakeBench();
+  bench.Run(Case("f32"));
+  bench.Run(Case("f16", "f32"));
+  bench.Run(Case("bf16", "f32"));
+  bench.Run(Case("bf16/paged", "bf16"));
+  bench.Run(Case("bf16/bshd", "bf16"));
+  EXPECT_EQ(prepared_, (std::vector<std::string>{"f32", "f16", "bf16", "bf16/paged", "bf16/bshd"}));
+  EXPECT_EQ(most_in_memory_, 2);
+  bench.Run(Case("other"));
+  EXPECT_EQ(in_memory_, 1);
+  prepared_.clear();
+  EXPECT_TRUE(bench.Run(Case("f32/mask", "f32")).ratio.has_value());
+  EXPECT_EQ(prepared_, (std::vector<std::string>{"f32", "f32/mask"})) << "anew";
+  EXPECT_EQ(most_in_memory_, 2);
 }
 
 TEST(Bench, StopsWhenAsked) {

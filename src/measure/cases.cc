@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <string_view>
 #include <utility>
 
@@ -353,6 +354,21 @@ std::vector<BenchCase> AllCases(const CaseSelection& selection) {
   return cases;
 }
 
+// Each case without a baseline, those compared with it, those compared with these, …: all that have one baseline stand together.
+std::vector<BenchCase> FollowersAfterBaselines(const std::vector<BenchCase>& cases) {
+  std::vector<BenchCase> result;
+  for (const BenchCase& root : cases) {
+    if (std::ranges::find(cases, root.baseline, &BenchCase::name) != cases.end()) continue;
+    std::size_t next = result.size();
+    result.push_back(root);
+    for (; next < result.size(); ++next) {
+      const std::string baseline = result[next].name;
+      std::ranges::copy_if(cases, std::back_inserter(result), [&](const BenchCase& c) { return c.baseline == baseline; });
+    }
+  }
+  return result;
+}
+
 }  // namespace
 
 std::string BenchCase::Options() const {
@@ -384,11 +400,11 @@ std::vector<BenchCase> SelectCases(const CaseSelection& selection) {
     const auto baseline = std::ranges::find(all, all[i].baseline, &BenchCase::name);
     if (baseline != all.end()) chosen[static_cast<std::size_t>(baseline - all.begin())] = true;
   }
-  std::vector<BenchCase> result;
+  std::vector<BenchCase> selected;
   for (std::size_t i = 0; i < all.size(); ++i) {
-    if (chosen[i]) result.push_back(all[i]);
+    if (chosen[i]) selected.push_back(all[i]);
   }
-  return result;
+  return FollowersAfterBaselines(selected);
 }
 
 }  // namespace regard::measure

@@ -74,8 +74,9 @@ struct CaseSelection {
   int threads = 0;       // > 0: all cases with so many
 };
 
-/// In the order in which they are run: a baseline comes before what is compared with it. Without a stated isa some cases are repeated on
-/// AVX2 where that is not the best target; without a stated number of threads some are repeated with two.
+/// In the order in which they are run: a baseline comes before what is compared with it, and the cases of one baseline stand together.
+/// Without a stated isa some cases are repeated on AVX2 where that is not the best target; without a stated number of threads some are
+/// repeated with two.
 std::vector<BenchCase> SelectCases(const CaseSelection& selection);
 
 }  // namespace regard::measure

@@ -18,12 +18,25 @@ std::vector<std::string> Names(const CaseSelection& selection) {
 
 TEST(Cases, NamesAreUniqueAndBaselinesComeFirst) {
   std::set<std::string> seen;
-  for (const BenchCase& c : SelectCases({})) {
+  for (const BenchCase& c : SelectCases({.name_part = "/"})) {
     EXPECT_TRUE(c.baseline.empty() || seen.contains(c.baseline)) << c.name << " is compared with " << c.baseline;
     EXPECT_TRUE(seen.insert(c.name).second) << c.name << " stands twice";
     EXPECT_GE(c.exec.threads, 1) << c.name;
   }
   EXPECT_GE(seen.size(), 40u);
+}
+
+TEST(Cases, ThoseOfOneBaselineStandTogether) {
+  for (const CaseSelection& selection : {CaseSelection{}, {.quick = true}, {.name_part = "/"}}) {
+    std::set<std::string> left;
+    std::string current;
+    for (const BenchCase& c : SelectCases(selection)) {
+      if (c.baseline == current) continue;
+      EXPECT_FALSE(left.contains(c.baseline)) << c.name << " stands apart from others compared with " << c.baseline;
+      if (!current.empty()) left.insert(current);
+      current = c.baseline;
+    }
+  }
 }
 
 TEST(Cases, QuickIsAPartOfTheDefault) {

@@ -26,8 +26,9 @@ double SumError(std::int64_t count) { return 2 * (std::sqrt(static_cast<double>(
 double ScoreError(const ScoreTerms& terms) {
   const double root = std::sqrt(static_cast<double>(terms.dim));
   double products = 0;
-  for (std::int64_t d = 0; d < terms.dim; ++d) products += std::fabs(terms.q[d] * terms.k[d]) / root;
-  return kUnit * ((root + 8) * (products + std::fabs(terms.start)) + 8 * (std::fabs(terms.masked_score) + std::fabs(terms.lse)));
+  for (std::int64_t d = 0; d < terms.dim; ++d) products += std::fabs(terms.q[d] * terms.k[d]);
+  return kUnit *
+         ((root + 8) * (products / root + std::fabs(terms.start)) + 8 * (std::fabs(terms.masked_score) + std::fabs(terms.lse)));
 }
 
 RowCheck::RowCheck(const Workload::Row& row, double weight_unit, const internal::IntegerRounding& integers)
@@ -74,11 +75,12 @@ void RowCheck::SumValues(const Workload::Row& row, double weight_unit, const int
       largest = std::max(largest, Weight(j) * scales.back());
     }
     for (std::int64_t j = first; j < end; ++j) {
-      const double scale = scales[static_cast<std::size_t>(j - first)], weight = Weight(j);
+      const double* const value_row = v.As<double>() + j * dim;
+      const double scale = scales[static_cast<std::size_t>(j - first)], weight = Weight(j), multiplier = Multiplier(j);
       const double error = weight * score_error_[static_cast<std::size_t>(j)];
       const double of_level = scale > 0 ? integers.weight * largest / scale : 0;
       for (std::int64_t d = 0; d < dim; ++d) {
-        const double value = Multiplier(j) * std::fabs(v.As<double>()[j * dim + d]);
+        const double value = multiplier * std::fabs(value_row[d]);
         const auto n = static_cast<std::size_t>(d);
         squares_[n] +=
             Square(error * (value + std::fabs(contexts_[n]))) + Square(weight * weight_unit * value) + Square(of_level * value);

@@ -29,15 +29,39 @@ struct Timing {
   int samples = 0;
 };
 
+/// What time is read from; tests have their own.
+struct Clocks {
+  double (*cpu)() = ThreadCpuSeconds;
+  double (*wall)() = WallSeconds;
+};
+
 struct TimingOptions {
-  double min_seconds = 1;  // of wall time, for all samples together; a sample begun is finished
+  double min_seconds = 1;  // of wall time, for all samples of a call together; a sample begun is finished
   int min_samples = 5;
   double max_seconds = 20;  // then no further sample is begun, whatever the minima say
+  Clocks clocks = {};
 };
 
 /// Calls once to warm caches and page tables, then until both minima are met. Calls shorter than kMinSampleSeconds are timed several
 /// at once, so that reading the clocks, some 300 ns, does not count.
 inline constexpr double kMinSampleSeconds = 1e-4;
 Timing TimeCalls(const std::function<void()>& call, const TimingOptions& options);
+
+/// A call, and how long it takes for each second of another one.
+struct Comparison {
+  Timing timing;
+  double cpu_ratio = 0, wall_ratio = 0;
+};
+
+/// Calls both in turn — baseline, call, baseline, call, … — so that both meet the same clock rate, the same neighbours and the same memory:
+/// minutes apart these differ by 10 % and more, which no number of samples makes good. Goes on for min_samples turns and until the samples
+/// of both together last twice min_seconds; max_seconds counts twice as well.
+///
+/// A turn lasts kTurnSeconds, so that few of its samples pay for what the other call has put into the caches; and an eighth of the longer
+/// call, so that a short one beside a long one is more than one sample. The ratio is the median over the turns of (median of the call's
+/// samples) / (median of the baseline's, just before). The quotient of the medians of all samples would be off when the machine changes
+/// its pace midway, with one median from before and the other from after; a pair of neighbours sees that change in one turn at most.
+inline constexpr double kTurnSeconds = 1e-2;
+Comparison TimeInTurn(const std::function<void()>& baseline, const std::function<void()>& call, const TimingOptions& options);
 
 }  // namespace regard::measure

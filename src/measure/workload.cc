@@ -1,8 +1,8 @@
 #include "measure/workload.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
-#include <span>
 
 #include "core/copy.h"
 #include "core/split_mix64.h"
@@ -19,11 +19,6 @@ float NearlyNormal(internal::SplitMix64& random) {
   return static_cast<float>(sum - 2 * 0xFFFF) * (1.7320508f / 65536.0f);
 }
 
-void Fill(std::span<float> values, std::uint64_t seed) {
-  internal::SplitMix64 random(seed);
-  for (float& value : values) value = NearlyNormal(random);
-}
-
 // Lengths of packed sequences as parts of all tokens: unequal, and none a multiple of a tile.
 constexpr double kSegmentEnds[] = {0.346, 0.472, 0.503, 0.754, 1};
 
@@ -38,9 +33,17 @@ std::vector<std::int64_t> EndsOfSequences(std::int64_t tokens, std::int64_t coun
 }  // namespace
 
 Tensor NormalTensor(const Dims& shape, DType dtype, std::uint64_t seed) {
-  Tensor tensor = Tensor::Uninitialized(DType::kF32, shape);
-  Fill({tensor.MutableAs<float>(), static_cast<std::size_t>(tensor.num_elements())}, seed);
-  return dtype == DType::kF32 ? std::move(tensor) : Tensor::CopyOf(tensor, dtype);
+  Tensor tensor = Tensor::Uninitialized(dtype, shape);
+  internal::SplitMix64 random(seed);
+  std::array<float, 1024> values;
+  for (std::int64_t first = 0, end; first < tensor.num_elements(); first = end) {
+    end = std::min(first + static_cast<std::int64_t>(values.size()), tensor.num_elements());
+    for (std::int64_t i = first; i < end; ++i) values[static_cast<std::size_t>(i - first)] = NearlyNormal(random);
+    char* const to =
+        static_cast<char*>(tensor.mutable_view().mutable_data()) + first * static_cast<std::int64_t>(ItemSize(dtype));
+    internal::StoreRow(values.data(), end - first, to, dtype, 1);
+  }
+  return tensor;
 }
 
 Workload::Workload(const BenchCase& bench_case) : case_(bench_case) {
