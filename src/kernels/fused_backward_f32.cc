@@ -10,6 +10,8 @@
 //                              d_v += pᵀ d_context   numbers times rows of d_context, vectors along dim
 //                              d_k += gᵀ q           likewise
 //            In the triangle of causal attention all five products take the vectors of queries that see a tile of keys, no others.
+//            Four blocks of queries share a block of keys and its gradients. Beside the products of the first that sees them these come from
+//            where they were left one turn through all keys ago, line by line (lane_products-inl.h).
 // Numerics   exp2 within 3.5 ulp; invisible pairs weigh exactly 0 and may hold anything; sums of d_q are taken per key block, those of d_k and
 //            d_v per block of queries, and then added. A row's bits depend on its own pairs alone; a key's on the rows of the call.
 //            Error bound: docs/numerics.md.
@@ -45,12 +47,14 @@ std::size_t BackwardScratchBytes(std::int64_t head_dim, std::int64_t v_dim) {
   return GradientScratchBytes(head_dim, v_dim, kMaxGradientBlocks);
 }
 
-/// One block of queries against the n keys from first_key on.
-HWY_INLINE void BackwardKeyBlock(const CallConstants& call, std::int64_t first_key, int n, const GradientScratch& scratch,
-                                 GradientBlock& block, float* d_k, float* d_v) {
+/// One block of queries against the n keys from first_key on; false if none sees any. is_first: of those that share them, so that these may
+/// have to come from far.
+HWY_INLINE bool BackwardKeyBlock(const CallConstants& call, std::int64_t first_key, int n, bool is_first,
+                                 const GradientScratch& scratch, GradientBlock& block, float* d_k, float* d_v) {
   const KvHead& kv = call.kv;
   KeyBlock& keys = *scratch.keys;
-  if (!DeriveKeyBlock<Gradient::kOfScores>(call, first_key, n, block, keys, scratch.d_scores)) return;
+  const KeySums soon = is_first ? KeySums{d_k, d_v} : KeySums{nullptr, nullptr};
+  if (!DeriveKeyBlock<Gradient::kOfScores>(call, first_key, n, soon, block, keys, scratch.d_scores)) return false;
   float* const d_k_rows = d_k + first_key * GradientStride(kv.head_dim);
   float* const d_v_rows = d_v + first_key * GradientStride(kv.v_dim);
   GatherForKeys(keys, keys.weights, block.d_context_rows, block.query.num_rows, kv.v_dim, d_v_rows);
@@ -64,6 +68,7 @@ HWY_INLINE void BackwardKeyBlock(const CallConstants& call, std::int64_t first_k
   float* const weights = std::exchange(keys.weights, scratch.d_scores);
   AddValues(keys, keys.k.data, keys.k.stride, kv.head_dim, block.query);
   keys.weights = weights;
+  return true;
 }
 
 void Backward(const KvHead& kv, const RowOptions& options, const QueryRow* rows, const GradientRow* gradients,
@@ -85,7 +90,10 @@ void Backward(const KvHead& kv, const RowOptions& options, const QueryRow* rows,
     }
     for (std::int64_t key = begin / kKeyBlock * kKeyBlock; key < end; key += kKeyBlock) {
       const int n = static_cast<int>(std::min<std::int64_t>(kKeyBlock, kv.kv_len - key));
-      for (int b = 0; b < num_blocks; ++b) BackwardKeyBlock(call, key, n, scratch, scratch.blocks[b], d_k, d_v);
+      bool is_first = true;
+      for (int b = 0; b < num_blocks; ++b) {
+        if (BackwardKeyBlock(call, key, n, is_first, scratch, scratch.blocks[b], d_k, d_v)) is_first = false;
+      }
     }
     for (int b = 0; b < num_blocks; ++b) FinishGradientBlock(call, scratch.blocks[b]);
   }

@@ -210,6 +210,23 @@ TEST_P(BackwardTest, ARowsBitsDoNotDependOnItsCompanions) {
   }
 }
 
+// With AVX-512 a whole block of rows takes tiles in runs, of enough dims, and fewer rows never do.
+TEST_P(BackwardTest, RunsOfTilesHaveTheBitsOfTilesOneByOne) {
+  for (const std::int64_t dim : {47, 48, 49, 95, 96, 97, 130}) {
+    SCOPED_TRACE(dim);
+    BackwardCase test(kernels(), {.rows = 64, .kv_len = 300, .head_dim = dim, .v_dim = dim, .causal = true}, 14);
+    test.Run(kernels());
+    ExpectNearDefinition(test);
+    const std::vector<float> together = test.d_q;
+    std::fill(test.d_q.begin(), test.d_q.end(), kNaN);
+    for (const std::size_t first : {std::size_t{0}, std::size_t{32}}) {
+      const auto half = [first](const auto& all) { return std::vector(all.begin() + first, all.begin() + first + 32); };
+      test.Run(kernels(), half(test.rows), half(test.gradients));
+    }
+    EXPECT_EQ(test.d_q, together);
+  }
+}
+
 TEST_P(BackwardTest, StoredRowsHaveTheBitsOfTheirFloats) {
   for (const bool has_loose_row : {false, true}) {
     SCOPED_TRACE(has_loose_row);

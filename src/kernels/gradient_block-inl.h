@@ -131,6 +131,11 @@ HWY_INLINE void BeginGradientBlock(const CallConstants& call, const QueryRow* ro
                                    const GradientScratch& scratch, GradientBlock& block) {
   const float* const zeros = scratch.keys->zeros;
   const std::int64_t head_dim = call.kv.head_dim, v_dim = call.kv.v_dim;
+  // Row by row, as prefetchers follow, before PackQueries takes many at once.
+  std::uint64_t finite_q = 0;
+  for (int r = 0; r < num_rows; ++r) {
+    finite_q |= std::uint64_t{IsFinite(FloatQuery(call.options, rows[r], head_dim, scratch.q_copy), head_dim)} << r;
+  }
   BeginQueryBlock(call, rows, num_rows, *scratch.keys, block.query);
   if (call.options.dropout_threshold > 0) BeginDropout(call.options, block.query);
   block.gradients = gradients;
@@ -147,9 +152,8 @@ HWY_INLINE void BeginGradientBlock(const CallConstants& call, const QueryRow* ro
       if (lse != -kInf) block.query.neg_ref[r] = static_cast<float>(-kLog2E * lse);
       block.neg_delta[r] = -DeltaOf(gradients[r], v_dim);
       if (!std::isfinite(block.query.neg_ref[r])) block.neg_delta[r] = std::numeric_limits<float>::quiet_NaN();
-      const float* const q = FloatQuery(call.options, rows[r], head_dim, scratch.q_copy);
-      if (IsFinite(q, head_dim) && IsFinite(gradients[r].d_context, v_dim) && !std::isnan(block.neg_delta[r])) {
-        q_row = q;
+      if ((finite_q >> r & 1) != 0 && IsFinite(gradients[r].d_context, v_dim) && !std::isnan(block.neg_delta[r])) {
+        q_row = FloatQuery(call.options, rows[r], head_dim, scratch.q_copy);
         d_context_row = gradients[r].d_context;
       } else {
         block.loose_rows |= std::uint64_t{1} << r;

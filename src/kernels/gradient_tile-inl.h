@@ -10,28 +10,12 @@
 #include "kernels/dropout-inl.h"
 #include "kernels/exp2-inl.h"
 #include "kernels/gradient_block-inl.h"
+#include "kernels/lane_products-inl.h"
 #include "kernels/score_tile-inl.h"
 #include "kernels/visibility-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace regard::internal::HWY_NAMESPACE {
-
-/// sums[v][j] += Σ over dims of lanes · row j of the tile, for NV vectors of `lanes` [dim, kQueryRows].
-template <int NV>
-HWY_INLINE void AddLaneProducts(const float* HWY_RESTRICT lanes, const FloatRows& rows, int first_key, int num_keys,
-                                std::int64_t dim, VF (&sums)[NV][kKeyTile]) {
-  const DF d;
-  const float* row[kKeyTile];  // keys beyond the last are read as the last, and invisible
-  REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) row[j] = rows.data + std::min(first_key + j, num_keys - 1) * rows.stride;
-  for (std::int64_t i = 0; i < dim; ++i, lanes += kQueryRows) {
-    VF x[NV];
-    REGARD_UNROLL for (int v = 0; v < NV; ++v) x[v] = hn::Load(d, lanes + v * kLanes);
-    REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) {
-      const VF y = hn::Set(d, row[j][i]);
-      REGARD_UNROLL for (int v = 0; v < NV; ++v) sums[v][j] = hn::MulAdd(x[v], y, sums[v][j]);
-    }
-  }
-}
 
 /// Which gradient a tile is asked for.
 enum class Gradient {
@@ -39,11 +23,33 @@ enum class Gradient {
   kOfMaskedScores,  // by what is exponentiated, as a bias needs it
 };
 
+/// What score sums come to, by places in [kKeyBlock, kQueryRows].
+struct PutWeights {
+  float* HWY_RESTRICT weights;
+
+  HWY_INLINE void operator()(std::int64_t place, VF score) const {
+    const DF d;
+    // At most 1, whatever the roundings of score and lse, and whatever lse a caller brings.
+    hn::Store(Exp2(hn::Min(score, hn::Zero(d))), d, weights + place);
+  }
+};
+
+/// What the sums of d_context · v − delta come to, likewise, where no option touches the scores.
+struct PutGradients {
+  const float* HWY_RESTRICT weights;
+  float* HWY_RESTRICT d_scores;
+
+  HWY_INLINE void operator()(std::int64_t place, VF sum) const {
+    const DF d;
+    hn::Store(hn::Mul(sum, hn::Load(d, weights + place)), d, d_scores + place);
+  }
+};
+
 /// Writes the weights of the tile [kKeyBlock, kQueryRows], exactly 0 where a key is not visible, and with a soft cap its slope to where the
 /// gradient will be. kPlain: no option touches the scores and every row sees every key.
 template <int NV, bool kPlain>
 HWY_NOINLINE void WeighTileOf(const CallConstants& call, const TilePlace& at, const GradientBlock& block, const KeyBlock& keys,
-                              float* HWY_RESTRICT d_scores) {
+                              const SoonKeys& soon, float* HWY_RESTRICT d_scores) {
   const DF d;
   const int lane0 = at.first_vector * kLanes;
   const std::int64_t place = at.key * kQueryRows + lane0;
@@ -54,7 +60,7 @@ HWY_NOINLINE void WeighTileOf(const CallConstants& call, const TilePlace& at, co
     const VF start = capped ? hn::Zero(d) : hn::Load(d, block.query.neg_ref + lane0 + v * kLanes);
     REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) s[v][j] = start;
   }
-  AddLaneProducts<NV>(block.query.q + lane0, keys.k, at.key, keys.num_keys, call.kv.head_dim, s);
+  AddLaneProducts<NV>(block.query.q + lane0, RowTile(keys.k, at.key, keys.num_keys), soon.Tile(at.key), 0, call.kv.head_dim, s);
   if constexpr (!kPlain) {
     if (capped) {
       REGARD_UNROLL for (int v = 0; v < NV; ++v) {
@@ -66,12 +72,9 @@ HWY_NOINLINE void WeighTileOf(const CallConstants& call, const TilePlace& at, co
     }
     ApplyOptions<NV>(call, block.query, keys, at, s);
   }
-  float* HWY_RESTRICT weights = keys.weights + place;
+  const PutWeights put{keys.weights};
   REGARD_UNROLL for (int v = 0; v < NV; ++v) {
-    REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) {
-      // At most 1, whatever the roundings of score and lse, and whatever lse a caller brings.
-      hn::Store(Exp2(hn::Min(s[v][j], hn::Zero(d))), d, weights + j * kQueryRows + v * kLanes);
-    }
+    REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) put(place + j * kQueryRows + v * kLanes, s[v][j]);
   }
 }
 
@@ -106,7 +109,7 @@ HWY_NOINLINE inline void ClearDropped(int n, const KeyBlock& keys) {
 /// Writes the gradients of the tile [kKeyBlock, kQueryRows] from its weights, exactly 0 where a key is not visible.
 template <int NV, bool kPlain, Gradient kGradient>
 HWY_NOINLINE void DeriveTileOf(const CallConstants& call, const TilePlace& at, const GradientBlock& block, const KeyBlock& keys,
-                               float* HWY_RESTRICT d_scores) {
+                               const SoonKeys& soon, float* HWY_RESTRICT d_scores) {
   const DF d;
   const DU du;
   const int lane0 = at.first_vector * kLanes;
@@ -117,7 +120,7 @@ HWY_NOINLINE void DeriveTileOf(const CallConstants& call, const TilePlace& at, c
     const VF start = hn::Load(d, block.neg_delta + lane0 + v * kLanes);
     REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) s[v][j] = start;
   }
-  AddLaneProducts<NV>(block.d_context + lane0, keys.v, at.key, keys.num_keys, call.kv.v_dim, s);
+  AddLaneProducts<NV>(block.d_context + lane0, RowTile(keys.v, at.key, keys.num_keys), soon.Tile(at.key), 0, call.kv.v_dim, s);
   if (HWY_UNLIKELY(call.options.dropout_threshold > 0)) {  // what is dropped has −weight, and −delta alone: (−weight) · delta
     REGARD_UNROLL for (int v = 0; v < NV; ++v) {
       const VF delta = hn::Neg(hn::Load(d, block.neg_delta + lane0 + v * kLanes));
@@ -146,68 +149,132 @@ HWY_NOINLINE void DeriveTileOf(const CallConstants& call, const TilePlace& at, c
 
 template <bool kPlain, int NV = 1>
 HWY_INLINE void WeighTile(int num_vectors, const CallConstants& call, const TilePlace& at, const GradientBlock& block,
-                          const KeyBlock& keys, float* d_scores) {
+                          const KeyBlock& keys, const SoonKeys& soon, float* d_scores) {
   if constexpr (NV < kQueryVectors) {
-    if (num_vectors != NV) return WeighTile<kPlain, NV + 1>(num_vectors, call, at, block, keys, d_scores);
+    if (num_vectors != NV) return WeighTile<kPlain, NV + 1>(num_vectors, call, at, block, keys, soon, d_scores);
   }
-  WeighTileOf<NV, kPlain>(call, at, block, keys, d_scores);
+  WeighTileOf<NV, kPlain>(call, at, block, keys, soon, d_scores);
 }
 
 template <Gradient kGradient, bool kPlain, int NV = 1>
 HWY_INLINE void DeriveTile(int num_vectors, const CallConstants& call, const TilePlace& at, const GradientBlock& block,
-                           const KeyBlock& keys, float* d_scores) {
+                           const KeyBlock& keys, const SoonKeys& soon, float* d_scores) {
   if constexpr (NV < kQueryVectors) {
-    if (num_vectors != NV) return DeriveTile<kGradient, kPlain, NV + 1>(num_vectors, call, at, block, keys, d_scores);
+    if (num_vectors != NV) return DeriveTile<kGradient, kPlain, NV + 1>(num_vectors, call, at, block, keys, soon, d_scores);
   }
-  DeriveTileOf<NV, kPlain, kGradient>(call, at, block, keys, d_scores);
+  DeriveTileOf<NV, kPlain, kGradient>(call, at, block, keys, soon, d_scores);
 }
 
-/// Weights, those that were dropped as 0, and gradients of the block's rows for the n keys from first_key on, and the segments of keys that have any. Returns false, with
-/// nothing computed, when no row sees any of them.
-/// First all weights, then all gradients: q and d_context in lanes, 16 KB each at dim 64, would drive each other out of the first cache level.
-template <Gradient kGradient>
-HWY_INLINE bool DeriveKeyBlock(const CallConstants& call, std::int64_t first_key, int n, GradientBlock& block, KeyBlock& keys,
-                               float* d_scores) {
+/// How the tiles of a block are worked on; of no meaning for those that no row sees.
+struct TileKinds {
+  bool is_plain[kTiles];                              // no option touches the scores and every row sees every key
+  bool runs_weights[kTiles], runs_gradients[kTiles];  // may be one of a run
+};
+
+/// Settles keys.scored and keys.all_seen, too.
+HWY_INLINE TileKinds SortTiles(const CallConstants& call, int n, const QueryBlock& query, KeyBlock& keys) {
   const RowOptions& options = call.options;
-  QueryBlock& query = block.query;
-  if (!SetVisible(call, query, first_key, n, keys)) return false;
-  BindKeys(call.kv, first_key, n, keys);
-  if (options.has_bias) PackBias(query, n, keys);
-  if (options.has_alibi) SetDistances(query, keys);
   const bool plain_scores = options.soft_cap == 0 && !options.has_bias && !options.has_alibi;
-  bool is_plain[kTiles];
+  TileKinds kinds = {};
   keys.all_seen = true;
   for (TileVectors& vectors : keys.scored) vectors = {0, -1};
   for (int tile = 0; tile * kKeyTile < n; ++tile) {
-    const int key = tile * kKeyTile;
     TileRows rows = {query.all_rows, true, {0, query.num_vectors - 1}};
     if (keys.has_visible) {
-      rows = RowsThatSee(keys, key, query.all_rows);
+      rows = RowsThatSee(keys, tile * kKeyTile, query.all_rows);
       if (rows.some == 0) continue;
       keys.all_seen &= rows.all;
     }
     keys.scored[tile] = rows.vectors;
-    is_plain[tile] = rows.all && plain_scores;
-    const auto [first, last] = rows.vectors;
-    const TilePlace at = {first_key, key, first};
-    if (is_plain[tile]) {
-      WeighTile<true>(last - first + 1, call, at, block, keys, d_scores);
-    } else {
-      WeighTile<false>(last - first + 1, call, at, block, keys, d_scores);
-    }
+    kinds.is_plain[tile] = rows.all && plain_scores;
+    const bool runs = kinds.is_plain[tile] && query.num_vectors == kQueryVectors;
+    kinds.runs_weights[tile] = runs && call.kv.head_dim >= kMinRunDims;
+    // One multiplication hides by itself in fewer dims.
+    kinds.runs_gradients[tile] = runs && call.kv.v_dim >= 2 * kMinRunDims && options.dropout_threshold == 0;
   }
+  return kinds;
+}
+
+/// Takes the tiles that some row sees in ascending order: run(tile, end) those that may be in one, single(tile, its vectors) each other.
+template <class Run, class Single>
+HWY_INLINE void ForEachTile(const KeyBlock& keys, [[maybe_unused]] const bool (&may_run)[kTiles], const Run& run,
+                            const Single& single) {
+  for (int tile = 0; tile < kTiles; ++tile) {
+    if constexpr (kRunsTiles) {
+      int end = tile;
+      while (end < kTiles && may_run[end]) ++end;
+      if (end > tile) run(tile, end);
+      tile = end;
+      if (tile == kTiles) return;
+    }
+    if (keys.scored[tile].last >= 0) single(tile, keys.scored[tile]);
+  }
+}
+
+/// Where the gradients of all keys are added up, by GradientStride; null: not soon, and nothing is fetched.
+struct KeySums {
+  const float *d_k, *d_v;
+};
+
+/// rows: those of the block, where `stored` are used where they lie.
+HWY_INLINE SoonKeys SoonKeysOf(const KvHead& kv, std::int64_t first_key, const StoredRows& stored, const FloatRows& rows,
+                               std::int64_t dim, const float* sums) {
+  if (sums == nullptr) return {};
+  const std::int64_t stride = GradientStride(dim);
+  SoonKeys soon;
+  soon.sums = {sums + first_key * stride, stride, GradientRows(kv.kv_len) - first_key};
+  if (stored.pages == nullptr && !NeedsCopies(stored)) soon.rows = {rows.data, rows.stride, kv.kv_len - first_key};
+  return soon;
+}
+
+/// Weights, those that were dropped as 0, and gradients of the block's rows for the n keys from first_key on, and the segments of keys that
+/// have any. Returns false, with nothing computed, when no row sees any of them.
+/// First all weights, then all gradients: q and d_context in lanes, 16 KB each at dim 64, would drive each other out of the first cache level.
+template <Gradient kGradient>
+HWY_INLINE bool DeriveKeyBlock(const CallConstants& call, std::int64_t first_key, int n, const KeySums& sums,
+                               GradientBlock& block, KeyBlock& keys, float* d_scores) {
+  const KvHead& kv = call.kv;
+  const RowOptions& options = call.options;
+  QueryBlock& query = block.query;
+  if (!SetVisible(call, query, first_key, n, keys)) return false;
+  BindKeys(kv, first_key, n, keys);
+  if (options.has_bias) PackBias(query, n, keys);
+  if (options.has_alibi) SetDistances(query, keys);
+  const TileKinds kinds = SortTiles(call, n, query, keys);
+  const SoonKeys soon_k = SoonKeysOf(kv, first_key, kv.k, keys.k, kv.head_dim, sums.d_k);
+  ForEachTile(
+      keys, kinds.runs_weights,
+      [&](int tile, int end) HWY_ATTR {
+        const LaneProducts scores = {query.q, query.neg_ref, keys.k, kv.head_dim, soon_k};
+        RunTiles(scores, tile, end, keys.tile, PutWeights{keys.weights});
+      },
+      [&](int tile, const TileVectors& vectors) HWY_ATTR {
+        const TilePlace at = {first_key, tile * kKeyTile, vectors.first};
+        const int num_vectors = vectors.last - vectors.first + 1;
+        if (kinds.is_plain[tile]) {
+          WeighTile<true>(num_vectors, call, at, block, keys, soon_k, d_scores);
+        } else {
+          WeighTile<false>(num_vectors, call, at, block, keys, soon_k, d_scores);
+        }
+      });
   const bool drops = options.dropout_threshold > 0;
   if (drops) MarkDropped(call, first_key, n, query, keys);
-  for (int tile = 0; tile * kKeyTile < n; ++tile) {
-    const auto [first, last] = keys.scored[tile];
-    if (last < 0) continue;
-    const TilePlace at = {first_key, tile * kKeyTile, first};
-    if (is_plain[tile]) {
-      DeriveTile<kGradient, true>(last - first + 1, call, at, block, keys, d_scores);
-    } else {
-      DeriveTile<kGradient, false>(last - first + 1, call, at, block, keys, d_scores);
-    }
-  }
+  const SoonKeys soon_v = SoonKeysOf(kv, first_key, kv.v, keys.v, kv.v_dim, sums.d_v);
+  ForEachTile(
+      keys, kinds.runs_gradients,
+      [&](int tile, int end) HWY_ATTR {
+        const LaneProducts products = {block.d_context, block.neg_delta, keys.v, kv.v_dim, soon_v};
+        RunTiles(products, tile, end, keys.tile, PutGradients{keys.weights, d_scores});
+      },
+      [&](int tile, const TileVectors& vectors) HWY_ATTR {
+        const TilePlace at = {first_key, tile * kKeyTile, vectors.first};
+        const int num_vectors = vectors.last - vectors.first + 1;
+        if (kinds.is_plain[tile]) {
+          DeriveTile<kGradient, true>(num_vectors, call, at, block, keys, soon_v, d_scores);
+        } else {
+          DeriveTile<kGradient, false>(num_vectors, call, at, block, keys, soon_v, d_scores);
+        }
+      });
   if (drops) ClearDropped(n, keys);
   FindSegments(n, keys);
   return true;

@@ -50,7 +50,7 @@ void StreamScoreGradients(const KvHead& kv, const RowOptions& options, const Que
     BeginGradientBlock(call, rows + row, gradients + row, rows_here, scratch, block);
     for (std::int64_t key = block.query.min_begin / kKeyBlock * kKeyBlock; key < block.query.max_end; key += kKeyBlock) {
       const int n = static_cast<int>(std::min<std::int64_t>(kKeyBlock, kv.kv_len - key));
-      if (!DeriveKeyBlock<Gradient::kOfMaskedScores>(call, key, n, block, keys, scratch.d_scores)) continue;
+      if (!DeriveKeyBlock<Gradient::kOfMaskedScores>(call, key, n, {nullptr, nullptr}, block, keys, scratch.d_scores)) continue;
       ClearRest(keys, n, scratch.d_scores);
       visit(visitor, {row, rows_here, key, n, scratch.d_scores, kQueryRows, keys.all_seen});
     }
