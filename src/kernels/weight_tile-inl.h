@@ -12,6 +12,7 @@
 
 #include "kernels/exp2-inl.h"
 #include "kernels/query_block-inl.h"
+#include "kernels/score_block-inl.h"
 #include "kernels/score_tile-inl.h"
 #include "kernels/visibility-inl.h"
 
@@ -98,6 +99,47 @@ HWY_INLINE void WeightTile(int num_vectors, const CallConstants& call, const Til
   WeightTileOf<NV, kPlain>(call, at, scratch);
 }
 
+/// Tiles [tile, end) that every row sees, no option touches and all vectors hold, the weights of each between the products of the next, as
+/// ScoreRun takes them. Bits are those of WeightTileOf.
+HWY_NOINLINE inline void WeightRun(const CallConstants& call, std::int64_t first_key, int tile, int end,
+                                   const WeightScratch& scratch) {
+  const DF d;
+  constexpr int NV = kQueryVectors;
+  KeyBlock& keys = *scratch.keys;
+  const QueryBlock& block = *scratch.block;
+  const std::int64_t words = WordsOf(call.kv.head_dim);
+  VF s[NV][kKeyTile];
+  RelativeScores<NV, true>(call, {first_key, tile * kKeyTile, 0}, block, keys, s);
+  float* HWY_RESTRICT weights = keys.weights + tile * kKeyTile * kQueryRows;
+  const auto weigh = [&](int v, int j, VF score)
+                         HWY_ATTR { hn::Store(Exp2(hn::Min(score, hn::Zero(d))), d, weights + j * kQueryRows + v * kLanes); };
+  for (; tile + 1 < end; ++tile, weights += kKeyTile * kQueryRows) {
+    float* HWY_RESTRICT scores = keys.tile;
+    REGARD_UNROLL for (int v = 0; v < NV; ++v) {
+      const VF from = StartOfProducts(hn::Load(d, block.neg_ref + v * kLanes));
+      REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) {
+        hn::Store(s[v][j], d, scores + (v * kKeyTile + j) * kLanes);
+        s[v][j] = from;
+      }
+    }
+    const TileKeys next(keys, (tile + 1) * kKeyTile);
+    const Word* HWY_RESTRICT q = block.q;
+    std::int64_t i = 0;
+    REGARD_UNROLL for (int v = 0; v < NV; ++v) {
+      REGARD_UNROLL for (int j = 0; j < kKeyTile; j += kPerWord) {
+        REGARD_UNROLL for (int e = j; e < j + kPerWord; ++e) weigh(v, e, hn::Load(d, scores + (v * kKeyTile + e) * kLanes));
+        REGARD_UNROLL for (int n = 0; n < kWordsBetween; ++n, ++i, q += kQueryRows) MultiplyWord(q, next, i, s);
+      }
+    }
+    for (; i < words; ++i, q += kQueryRows) MultiplyWord(q, next, i, s);
+    REGARD_UNROLL for (int v = 0; v < NV; ++v) {
+      const VF start = hn::Load(d, block.neg_ref + v * kLanes);
+      REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) s[v][j] = FinishScore(s[v][j], start, call.q_factor);
+    }
+  }
+  REGARD_UNROLL for (int v = 0; v < NV; ++v) { REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) weigh(v, j, s[v][j]); }
+}
+
 /// Zeros on the vectors of a tile that no row needs.
 HWY_INLINE void ClearTile(const WeightScratch& scratch, int key, int first_vector, int end_vector) {
   const DF d;
@@ -124,16 +166,26 @@ HWY_INLINE bool WeighKeyBlock(const CallConstants& call, std::int64_t first_key,
   if (options.has_bias) PackBias(block, n, keys);
   if (options.has_alibi) SetDistances(block, keys);
   const bool plain = options.soft_cap == 0 && !options.has_bias && !options.has_alibi && !missing_rows && !scratch.any_undefined;
+  const auto rows_of = [&](int key) HWY_ATTR {
+    return keys.has_visible ? RowsThatSee(keys, key, block.all_rows) : TileRows{block.all_rows, true, {0, block.num_vectors - 1}};
+  };
+  const bool runs = plain && block.num_vectors == kQueryVectors && WordsOf(call.kv.head_dim) >= kRunWords;
   for (int key = 0; key < n; key += kKeyTile) {
-    TileRows rows = {block.all_rows, true, {0, block.num_vectors - 1}};
-    if (keys.has_visible) {
-      rows = RowsThatSee(keys, key, block.all_rows);
-      if (rows.some == 0) {
-        ClearTile(scratch, key, 0, kQueryVectors);
+    const TileRows rows = rows_of(key);
+    if (rows.some == 0) {
+      ClearTile(scratch, key, 0, kQueryVectors);
+      continue;
+    }
+    block.saw_key |= rows.some;
+    if constexpr (kRunsTiles) {
+      if (runs && rows.all) {
+        int end = key + kKeyTile;
+        while (end < n && rows_of(end).all) end += kKeyTile;
+        WeightRun(call, first_key, key / kKeyTile, end / kKeyTile, scratch);
+        key = end - kKeyTile;
         continue;
       }
     }
-    block.saw_key |= rows.some;
     const auto [first, last] = rows.vectors;
     ClearTile(scratch, key, 0, first);
     ClearTile(scratch, key, last + 1, kQueryVectors);
