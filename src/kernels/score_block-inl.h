@@ -131,7 +131,8 @@ HWY_INLINE void ScoreKeyBlock(const CallConstants& call, std::int64_t first_key,
   const RowOptions& options = call.options;
   const bool plain_scores = options.soft_cap == 0 && !options.has_bias && !options.has_alibi;
   const int num_tiles = (n + kKeyTile - 1) / kKeyTile;
-  const auto beside = [&](int i) HWY_ATTR {
+  // Inlined for sure: what only prefetches is pure to GCC 12, which drops its calls.
+  const auto beside = [&](int i) HWY_ATTR __attribute__((always_inline)) {
     if (next.are_due) PrefetchRows(call, block, next, i, num_tiles);
     if (options.has_mask || options.has_bias) {
       PrefetchOptions(call, block, first_key + (call.descending ? -kKeyBlock : kKeyBlock), i);
