@@ -56,6 +56,7 @@ static_assert(kMaxTrackedLength / kBucketKeys * kQueryRoom <= std::int64_t{1} <<
 struct TrackedRows {
   alignas(64) float entropy[kQueryRows];        // Σ p log2 p at the present reference, over finished key blocks
   alignas(64) float block_entropy[kQueryRows];  // of the present key block
+  alignas(64) float tile_entropy[kQueryRows], tile_largest[kQueryRows];  // of a tile not yet known to be calm: block_entropy with it, its scores
   alignas(64) std::uint32_t visible[kQueryRows];
   alignas(64) float old_neg_ref[kQueryRows], old_threshold[kQueryRows], old_row_sum[kQueryRows], old_block_sum[kQueryRows];
   float* maxima;  // [buckets, kQueryRows] from first_bucket on, log2 units
@@ -120,29 +121,38 @@ struct RowTracker {
     }
   }
 
-  /// What it takes of a tile that is weighed before it is known to be calm. Both sums and maxima, wanted or not: they cost less than to ask.
-  template <int NV>
-  struct Tile {
-    VF largest[NV], entropy[NV];
+  /// What it takes of tiles that are weighed before they are known to be calm, one vector of rows at a time: nothing counts before Keep. Both
+  /// sums and maxima, wanted or not: they cost less than to ask.
+  struct Tiles {
+    RowTracker& tracker;
+    VF largest, entropy;
 
-    HWY_INLINE Tile(const RowTracker& tracker, const TilePlace& at) {
+    HWY_INLINE explicit Tiles(RowTracker& of) : tracker(of) {}
+    HWY_INLINE void BeginVector(int lane0) {
       const DF d;
-      REGARD_UNROLL for (int v = 0; v < NV; ++v) {
-        largest[v] = hn::Set(d, -kInf);
-        entropy[v] = hn::Load(d, tracker.rows.block_entropy + (at.first_vector + v) * kLanes);
-      }
+      largest = hn::Set(d, -kInf);
+      entropy = hn::Load(d, tracker.rows.block_entropy + lane0);
     }
     /// A score, its value as Exp2 took it, which is at least kLowestExponent (0 · −inf would be NaN), and its weight.
-    HWY_INLINE void Take(int v, VF score, VF x, VF weight) {
-      largest[v] = hn::Max(largest[v], score);
-      entropy[v] = hn::MulAdd(weight, x, entropy[v]);
+    HWY_INLINE void Take(VF score, VF x, VF weight) {
+      largest = hn::Max(largest, score);
+      entropy = hn::MulAdd(weight, x, entropy);
     }
-    HWY_INLINE void Keep(RowTracker& tracker, const TilePlace& at, const QueryBlock& block) {
+    HWY_INLINE void EndVector(int lane0) {
       const DF d;
+      hn::Store(largest, d, tracker.rows.tile_largest + lane0);
+      hn::Store(entropy, d, tracker.rows.tile_entropy + lane0);
+    }
+    template <int NV>
+    HWY_INLINE void Keep(const TilePlace& at, const QueryBlock& block) {
+      const DF d;
+      const int lane0 = at.first_vector * kLanes;
+      VF all[NV];
       REGARD_UNROLL for (int v = 0; v < NV; ++v) {
-        hn::Store(entropy[v], d, tracker.rows.block_entropy + (at.first_vector + v) * kLanes);
+        all[v] = hn::Load(d, tracker.rows.tile_largest + lane0 + v * kLanes);
+        hn::Store(hn::Load(d, tracker.rows.tile_entropy + lane0 + v * kLanes), d, tracker.rows.block_entropy + lane0 + v * kLanes);
       }
-      if (tracker.keys) tracker.KeepLargest<NV>(at, block, largest);
+      if (tracker.keys) tracker.KeepLargest<NV>(at, block, all);
     }
   };
 

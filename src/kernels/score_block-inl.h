@@ -69,12 +69,13 @@ HWY_INLINE bool MayRun(const CallConstants& call, const QueryBlock& block) {
 /// Tiles [tile, end), the weights of each between the products of the next: what exponentials do beside multiply-adds runs in pipes that products
 /// leave idle. Bits are those of ScoreTile. Returns the first tile that was not calm, which is as if never touched, or else end.
 /// beside(tile) is called once for each that it takes.
-template <bool kBiased, class Beside>
+template <bool kBiased, class Tracker, class Beside>
 HWY_NOINLINE int ScoreRun(const CallConstants& call, std::int64_t first_key, int tile, int end, QueryBlock& block, KeyBlock& keys,
-                          const Beside& beside) {
+                          Tracker& tracker, const Beside& beside) {
   const DF d;
   constexpr int NV = kQueryVectors;
   const std::int64_t words = WordsOf(call.kv.head_dim);
+  typename Tracker::Tiles tracked(tracker);
   VF s[NV][kKeyTile];
   RelativeScores<NV, true>(call, {first_key, tile * kKeyTile, 0}, block, keys, s);
   if constexpr (kBiased) AddBias<NV>(keys, {first_key, tile * kKeyTile, 0}, s);
@@ -95,6 +96,7 @@ HWY_NOINLINE int ScoreRun(const CallConstants& call, std::int64_t first_key, int
     VF sum[NV];
     REGARD_UNROLL for (int v = 0; v < NV; ++v) {
       sum[v] = hn::Load(d, block.block_sum + v * kLanes);
+      tracked.BeginVector(v * kLanes);
       REGARD_UNROLL for (int j = 0; j < kTileWords; ++j) {
         VF p[kPerWord];
         REGARD_UNROLL for (int e = 0; e < kPerWord; ++e) {
@@ -103,14 +105,17 @@ HWY_NOINLINE int ScoreRun(const CallConstants& call, std::int64_t first_key, int
           check.Add(rounded);
           p[e] = Exp2OfRounded(x, rounded);
           sum[v] = hn::Add(sum[v], p[e]);
+          tracked.Take(x, x, p[e]);
         }
         hn::Store(ToWords(p), DW(), weights + j * kQueryRows + v * kLanes);
         REGARD_UNROLL for (int n = 0; n < kWordsBetween; ++n, ++i, q += kQueryRows) MultiplyWord(q, next, i, s);
       }
+      tracked.EndVector(v * kLanes);
     }
     for (; i < words; ++i, q += kQueryRows) MultiplyWord(q, next, i, s);
     if (HWY_UNLIKELY(!check.AllCalm())) return tile;
     REGARD_UNROLL for (int v = 0; v < NV; ++v) hn::Store(sum[v], d, block.block_sum + v * kLanes);
+    tracked.template Keep<NV>({first_key, tile * kKeyTile, 0}, block);
     beside(tile);
     REGARD_UNROLL for (int v = 0; v < NV; ++v) {
       const VF start = hn::Load(d, block.neg_ref + v * kLanes);
@@ -118,8 +123,7 @@ HWY_NOINLINE int ScoreRun(const CallConstants& call, std::int64_t first_key, int
     }
     if constexpr (kBiased) AddBias<NV>(keys, {first_key, (tile + 1) * kKeyTile, 0}, s);
   }
-  NoTracker none;
-  if (HWY_UNLIKELY((!WeighIfCalm<NV, false>({first_key, tile * kKeyTile, 0}, block, keys, none, s)))) return tile;
+  if (HWY_UNLIKELY((!WeighIfCalm<NV, false>({first_key, tile * kKeyTile, 0}, block, keys, tracker, s)))) return tile;
   beside(tile);
   return end;
 }
@@ -154,12 +158,12 @@ HWY_INLINE void ScoreKeyBlock(const CallConstants& call, std::int64_t first_key,
     block.saw_key |= rows.some;
     keys.all_seen &= rows.all;
     const bool plain = rows.all && plain_scores;
-    if constexpr (kRunsTiles && !Tracker::kFollows) {  // a tracker's sums do not fit the registers as well
+    if constexpr (kRunsTiles) {
       if (rows.all && MayRun(call, block)) {
         int end = tile + 1;
         while (end < num_tiles && rows_of(end).all) ++end;
-        const int done = options.has_bias ? ScoreRun<true>(call, first_key, tile, end, block, keys, beside)
-                                          : ScoreRun<false>(call, first_key, tile, end, block, keys, beside);
+        const int done = options.has_bias ? ScoreRun<true>(call, first_key, tile, end, block, keys, tracker, beside)
+                                          : ScoreRun<false>(call, first_key, tile, end, block, keys, tracker, beside);
         std::fill(keys.scored + tile, keys.scored + done, all_vectors);
         i = done - 1;
         if (done == end) continue;

@@ -162,9 +162,10 @@ HWY_INLINE bool WeighIfCalm(const TilePlace& at, QueryBlock& block, KeyBlock& ke
   float* HWY_RESTRICT block_sum = block.block_sum + lane0;
   CalmCheck<kClamps> check;
   VF sum[NV];
-  typename Tracker::template Tile<NV> tracked(tracker, at);
+  typename Tracker::Tiles tracked(tracker);
   REGARD_UNROLL for (int v = 0; v < NV; ++v) {
     sum[v] = hn::Load(d, block_sum + v * kLanes);
+    tracked.BeginVector(lane0 + v * kLanes);
     REGARD_UNROLL for (int j = 0; j < kTileWords; ++j) {
       VF p[kPerWord];
       REGARD_UNROLL for (int i = 0; i < kPerWord; ++i) {
@@ -174,14 +175,15 @@ HWY_INLINE bool WeighIfCalm(const TilePlace& at, QueryBlock& block, KeyBlock& ke
         check.Add(rounded);
         p[i] = Exp2OfRounded(x, rounded);
         sum[v] = hn::Add(sum[v], p[i]);
-        tracked.Take(v, score, x, p[i]);
+        tracked.Take(score, x, p[i]);
       }
       hn::Store(ToWords(p), DW(), words + j * kQueryRows + v * kLanes);
     }
+    tracked.EndVector(lane0 + v * kLanes);
   }
   if (HWY_UNLIKELY(!check.AllCalm())) return false;
   REGARD_UNROLL for (int v = 0; v < NV; ++v) hn::Store(sum[v], d, block_sum + v * kLanes);
-  tracked.Keep(tracker, at, block);
+  tracked.template Keep<NV>(at, block);
   return true;
 }
 
@@ -290,11 +292,13 @@ HWY_NOINLINE void MoveAndWeighTile(const CallConstants& call, const TilePlace& a
 /// What the caller follows of the scores beside the weights: nothing. row_tracker-inl.h has another; weights have the same bits with either.
 struct NoTracker {
   static constexpr bool kFollows = false;
-  template <int NV>
-  struct Tile {
-    HWY_INLINE Tile(const NoTracker&, const TilePlace&) {}
-    HWY_INLINE void Take(int, VF, VF, VF) {}
-    HWY_INLINE void Keep(NoTracker&, const TilePlace&, const QueryBlock&) {}
+  struct Tiles {
+    HWY_INLINE explicit Tiles(NoTracker&) {}
+    HWY_INLINE void BeginVector(int) {}
+    HWY_INLINE void Take(VF, VF, VF) {}
+    HWY_INLINE void EndVector(int) {}
+    template <int NV>
+    HWY_INLINE void Keep(const TilePlace&, const QueryBlock&) {}
   };
 };
 
