@@ -171,6 +171,7 @@ class FusedRun {
       StoreRow(context, p_.v_dim, at, to.dtype, to.stride[3]);
     }
   }
+  // A row that was not written in place.
   void Store(const QueryRow& row, std::int64_t b, std::int64_t h, std::int64_t i) const {
     if (results_.context.data != nullptr && !WritesContextInPlace()) StoreContext(row.context, b, h, i);
     if (results_.lse.data != nullptr && !WritesLseInPlace()) {
@@ -188,17 +189,15 @@ class FusedRun {
                  std::min(kRowsPerTask, cut.rows_per_unit - block * kRowsPerTask), thread);
   }
 
-  // visit(r, head, query) for rows first_row + r of a kv head's group, counted head by head. Divides once, not for every row.
+  // visit(r, head, query, n) for the n rows first_row + r … of a kv head's group that are queries `query` … of one head.
   template <class Visit>
-  void ForEachRow(const Sequence& s, std::int64_t kv_head, std::int64_t first_row, std::int64_t num_rows,
-                  const Visit& visit) const {
+  void ForEachHead(const Sequence& s, std::int64_t kv_head, std::int64_t first_row, std::int64_t num_rows,
+                   const Visit& visit) const {
     std::int64_t h = kv_head * p_.group_size + first_row / s.q_len, i = first_row % s.q_len;
-    for (std::int64_t r = 0; r < num_rows; ++r) {
-      visit(r, h, i);
-      if (++i == s.q_len) {
-        i = 0;
-        ++h;
-      }
+    for (std::int64_t r = 0; r < num_rows; ++h, i = 0) {
+      const std::int64_t n = std::min(s.q_len - i, num_rows - r);
+      visit(r, h, i, n);
+      r += n;
     }
   }
 
@@ -207,9 +206,12 @@ class FusedRun {
     QueryRow* const rows = At<QueryRow>(layout_.rows) + thread * layout_.rows_per_thread;
     float* const context = RowContext(thread);
     float* const lse = At<float>(layout_.row_lse) + thread * layout_.rows_per_thread;
-    ForEachRow(s, kv_head, first_row, num_rows, [&](std::int64_t r, std::int64_t h, std::int64_t i) {
-      new (rows + r) QueryRow(inputs_.Row(s, h, i));  // in place: a copy of what was just written waits for it
-      Aim(&rows[r], s.batch, h, s.first_query + i, context + r * p_.v_dim, lse + r);
+    ForEachHead(s, kv_head, first_row, num_rows, [&](std::int64_t r, std::int64_t h, std::int64_t first, std::int64_t n) {
+      const HeadRows queries = inputs_.Rows(s, h);
+      for (std::int64_t i = first; i < first + n; ++i, ++r) {
+        new (rows + r) QueryRow(queries.Row(i));  // in place: a copy of what was just written waits for it
+        Aim(&rows[r], s.batch, h, s.first_query + i, context + r * p_.v_dim, lse + r);
+      }
     });
     const KvHead head = inputs_.Head(s, kv_head);
     std::int64_t empty;
@@ -221,8 +223,9 @@ class FusedRun {
       CountFromEntry(s, tracking, num_rows);
     }
     empty_rows_.fetch_add(empty, std::memory_order_relaxed);
-    ForEachRow(s, kv_head, first_row, num_rows,
-               [&](std::int64_t r, std::int64_t h, std::int64_t i) { Store(rows[r], s.batch, h, s.first_query + i); });
+    ForEachHead(s, kv_head, first_row, num_rows, [&](std::int64_t r, std::int64_t h, std::int64_t first, std::int64_t n) {
+      for (std::int64_t i = 0; i < n; ++i) Store(rows[r + i], s.batch, h, s.first_query + first + i);
+    });
   }
 
   RowTracking TrackingOf(const Sequence& s, std::int64_t h, std::int64_t i) const {

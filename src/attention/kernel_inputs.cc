@@ -145,29 +145,31 @@ float KernelInputs::Sink(std::int64_t h) const {
   return static_cast<float>(LoadDouble(p_.sinks.data, p_.sinks.dtype, h * p_.sinks.stride[1]));
 }
 
-QueryRow KernelInputs::Row(const Sequence& sequence, std::int64_t h, std::int64_t i) const {
-  const std::int64_t b = sequence.batch, query = sequence.first_query + i;
-  const RowKeys& keys = Keys(b, query);
-  QueryRow row{};
-  row.q = q_.Row(b, h, query);
-  if (keys.begin < keys.end) {
-    row.key_begin = keys.begin - sequence.first_key;
-    row.key_end = keys.end - sequence.first_key;
-  }
-  row.position = keys.position - sequence.first_key;
-  row.first_key = keys.first_key - sequence.first_key;
-  row.sink = Sink(h);
+HeadRows KernelInputs::Rows(const Sequence& sequence, std::int64_t h) const {
+  const std::int64_t b = sequence.batch, query = sequence.first_query;
+  HeadRows rows;
+  rows.keys_ = &Keys(b, query);
+  rows.first_key_ = sequence.first_key;
+  QueryRow& first = rows.first_;
+  first.q = q_.Row(b, h, query);
+  if (first.q != nullptr) rows.q_stride_ = q_.stride[2] * static_cast<std::int64_t>(ItemSize(q_.dtype));
+  first.sink = Sink(h);
   if (options_.has_alibi) {
-    row.alibi_slope = static_cast<float>(LoadDouble(p_.alibi_slopes.data, p_.alibi_slopes.dtype, h * p_.alibi_slopes.stride[1]));
+    first.alibi_slope =
+        static_cast<float>(LoadDouble(p_.alibi_slopes.data, p_.alibi_slopes.dtype, h * p_.alibi_slopes.stride[1]));
   }
   if (options_.has_mask) {
-    row.mask = static_cast<const std::uint8_t*>(p_.mask.data) + p_.mask.Offset(b, h, query, sequence.first_key);
+    first.mask = static_cast<const std::uint8_t*>(p_.mask.data) + p_.mask.Offset(b, h, query, sequence.first_key);
+    rows.mask_stride_ = p_.mask.stride[2];
   }
-  if (options_.has_bias) row.bias = bias_.Row(b, h, query) + sequence.first_key * bias_key_stride_;
-  row.batch = static_cast<std::uint32_t>(p_.dropout.origin.batch + b);
-  row.head = static_cast<std::uint32_t>(p_.dropout.origin.head + h);
-  row.query = static_cast<std::uint32_t>(p_.dropout.origin.query + query);
-  return row;
+  if (options_.has_bias) {
+    first.bias = bias_.Row(b, h, query) + sequence.first_key * bias_key_stride_;
+    rows.bias_stride_ = bias_.stride[2];
+  }
+  first.batch = static_cast<std::uint32_t>(p_.dropout.origin.batch + b);
+  first.head = static_cast<std::uint32_t>(p_.dropout.origin.head + h);
+  first.query = static_cast<std::uint32_t>(p_.dropout.origin.query + query);
+  return rows;
 }
 
 }  // namespace regard::internal

@@ -33,6 +33,34 @@ struct KernelInputsLayout {
   std::size_t row_keys, sequences, q, k, v, bias;
 };
 
+/// The queries of one head of a sequence. What they share is found once: a few rows against a few keys take no longer than finding all of it.
+class HeadRows {
+ public:
+  /// Query i, counted from the sequence's first: everything but where the results go.
+  QueryRow Row(std::int64_t i) const {
+    const RowKeys& keys = keys_[i];
+    QueryRow row = first_;
+    row.q = static_cast<const char*>(first_.q) + i * q_stride_;
+    if (keys.begin < keys.end) {
+      row.key_begin = keys.begin - first_key_;
+      row.key_end = keys.end - first_key_;
+    }
+    row.position = keys.position - first_key_;
+    row.first_key = keys.first_key - first_key_;
+    row.mask = first_.mask + i * mask_stride_;
+    row.bias = first_.bias + i * bias_stride_;
+    row.query = static_cast<std::uint32_t>(first_.query + i);
+    return row;
+  }
+
+ private:
+  friend class KernelInputs;
+
+  QueryRow first_{};
+  const RowKeys* keys_;
+  std::int64_t first_key_, q_stride_ = 0, mask_stride_ = 0, bias_stride_ = 0;  // strides in bytes, but bias in floats
+};
+
 class KernelInputs {
  public:
   enum class Values { kUsed, kUnused };  // without them, the kv heads have no v
@@ -52,8 +80,10 @@ class KernelInputs {
   /// Keys and values of a sequence, key 0 being its first.
   KvHead Head(const Sequence& sequence, std::int64_t kv_head) const;
   float Sink(std::int64_t h) const;  // −inf is none
-  /// Query i of a sequence, counted from its first, for the keys of Head; everything but where the results go.
-  QueryRow Row(const Sequence& sequence, std::int64_t h, std::int64_t i) const;
+  /// The queries of head h, for the keys of Head.
+  HeadRows Rows(const Sequence& sequence, std::int64_t h) const;
+  /// One of them.
+  QueryRow Row(const Sequence& sequence, std::int64_t h, std::int64_t i) const { return Rows(sequence, h).Row(i); }
 
  private:
   void BindBias(float* copy, int threads);

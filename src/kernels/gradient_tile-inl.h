@@ -70,7 +70,11 @@ HWY_NOINLINE void WeighTileOf(const CallConstants& call, const TilePlace& at, co
         }
       }
     }
-    ApplyOptions<NV>(call, block.query, keys, at, s);
+    REGARD_UNROLL for (int v = 0; v < NV; ++v) {
+      REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) {
+        s[v][j] = ApplyOptions(call, block.query, keys, at.key + j, lane0 + v * kLanes, s[v][j]);
+      }
+    }
   }
   const PutWeights put{keys.weights};
   REGARD_UNROLL for (int v = 0; v < NV; ++v) {

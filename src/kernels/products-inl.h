@@ -10,7 +10,6 @@
 #define REGARD_KERNELS_PRODUCTS_INL_H_
 #endif
 
-#include <bit>
 #include <cstring>
 
 #include "kernels/kernels.h"
@@ -73,11 +72,6 @@ HWY_INLINE void ScaleWords(Word* words, VF factor) {
   const VF p[kPerWord] = {hn::Mul(hn::BitCast(DF(), hn::ShiftLeft<16>(pair)), factor),
                           hn::Mul(hn::BitCast(DF(), hn::And(pair, hn::Set(d, 0xFFFF0000u))), factor)};
   hn::Store(ToWords(p), d, words);
-}
-
-/// 0, or NaN when the word holds a number that is not finite.
-HWY_INLINE float TimesZero(Word word) {
-  return 0.0f * std::bit_cast<float>(word << 16) + 0.0f * std::bit_cast<float>(word & 0xFFFF0000u);
 }
 
 /// sum + p v in lanes that see a key, given the visibility of the word's keys and the lanes' bit; the other lanes have p = 0, and v may be
@@ -160,7 +154,6 @@ HWY_INLINE VF StartOfProducts(VF start) { return start; }
 
 HWY_INLINE VW ToWords(const VF (&p)[kPerWord]) { return p[0]; }
 HWY_INLINE void ScaleWords(Word* words, VF factor) { hn::Store(hn::Mul(hn::Load(DF(), words), factor), DF(), words); }
-HWY_INLINE float TimesZero(Word word) { return 0.0f * word; }
 
 /// sum + p v in lanes that see the key, given its visibility and the lanes' bit; v may be anything for the others.
 HWY_INLINE VF MulAddSeen(const std::uint64_t* visible, int half, VU bit, VW p, Word v, VF sum) {

@@ -72,6 +72,8 @@ inline constexpr int kTiles = kKeyBlock / kKeyTile;
 /// The vectors first…last of the query block that a tile was scored on; last < 0: it was not.
 struct TileVectors {
   int first, last;
+
+  bool operator==(const TileVectors&) const = default;
 };
 
 /// A run of keys of one block that vectors first…last of the query block work on.

@@ -56,7 +56,8 @@ static_assert(kMaxTrackedLength / kBucketKeys * kQueryRoom <= std::int64_t{1} <<
 struct TrackedRows {
   alignas(64) float entropy[kQueryRows];        // Σ p log2 p at the present reference, over finished key blocks
   alignas(64) float block_entropy[kQueryRows];  // of the present key block
-  alignas(64) float tile_entropy[kQueryRows], tile_largest[kQueryRows];  // of a tile not yet known to be calm: block_entropy with it, its scores
+  alignas(64) float tile_entropy[kQueryRows],
+      tile_largest[kQueryRows];  // of a tile not yet known to be calm: block_entropy with it, its scores
   alignas(64) std::uint32_t visible[kQueryRows];
   alignas(64) float old_neg_ref[kQueryRows], old_threshold[kQueryRows], old_row_sum[kQueryRows], old_block_sum[kQueryRows];
   float* maxima;  // [buckets, kQueryRows] from first_bucket on, log2 units
@@ -150,7 +151,8 @@ struct RowTracker {
       VF all[NV];
       REGARD_UNROLL for (int v = 0; v < NV; ++v) {
         all[v] = hn::Load(d, tracker.rows.tile_largest + lane0 + v * kLanes);
-        hn::Store(hn::Load(d, tracker.rows.tile_entropy + lane0 + v * kLanes), d, tracker.rows.block_entropy + lane0 + v * kLanes);
+        hn::Store(hn::Load(d, tracker.rows.tile_entropy + lane0 + v * kLanes), d,
+                  tracker.rows.block_entropy + lane0 + v * kLanes);
       }
       if (tracker.keys) tracker.KeepLargest<NV>(at, block, all);
     }

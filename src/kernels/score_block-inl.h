@@ -58,74 +58,107 @@ HWY_INLINE void PrefetchOptions(const CallConstants& call, const QueryBlock& blo
 /// Words of the next tile's products behind each vector of weights in a run. At T = 2,048, full, in parts of the time tile by tile: bf16 97.6 and
 /// 98.8 % (head_dim 64 and 128), f32 100 and 98.9 %; 1, 2 or 4 words: longer; inner loops instead of this unrolling: 105 %.
 inline constexpr int kWordsBetween = 3;
-inline constexpr int kRunWords = kQueryVectors * kTileWords * kWordsBetween;
+/// Words of a run with one vector of rows; with more, so many times as many.
+inline constexpr int kRunWords = kTileWords * kWordsBetween;
 
-/// Whether tiles that all rows see may be weighed in a run: every row has a reference, and scores are neither faint nor altered, but for a bias.
-HWY_INLINE bool MayRun(const CallConstants& call, const QueryBlock& block) {
-  return call.options.soft_cap == 0 && !call.options.has_alibi && block.num_vectors == kQueryVectors && block.all_referenced &&
-         !block.has_faint && WordsOf(call.kv.head_dim) >= kRunWords;
+/// What a run of tiles applies to scores.
+enum class RunOption { kNone, kBias, kVisibility };
+
+struct RunChoice {
+  bool may_run;
+  RunOption option;
+};
+
+/// Whether tiles that `rows` see may be weighed in a run. Every row needs a reference. Of options a run takes one, known to the compiler: asked about
+/// between the products, they cost more than a run wins (with a bias 1.26 times the time of none; so 1.13).
+HWY_INLINE RunChoice ChooseRun(const CallConstants& call, const QueryBlock& block, const KeyBlock& keys, const TileRows& rows) {
+  const int num_vectors = rows.vectors.last - rows.vectors.first + 1;
+  const bool in_time = WordsOf(call.kv.head_dim) >= num_vectors * kRunWords;
+  if (call.options.soft_cap > 0 || call.options.has_alibi || !block.all_referenced || !in_time) return {false, RunOption::kNone};
+  if (rows.all && num_vectors == kQueryVectors && !block.has_faint) {
+    return {true, call.options.has_bias ? RunOption::kBias : RunOption::kNone};
+  }
+  return {keys.has_visible && !call.options.has_bias, RunOption::kVisibility};
 }
 
-/// Tiles [tile, end), the weights of each between the products of the next: what exponentials do beside multiply-adds runs in pipes that products
-/// leave idle. Bits are those of ScoreTile. Returns the first tile that was not calm, which is as if never touched, or else end.
-/// beside(tile) is called once for each that it takes.
-template <bool kBiased, class Tracker, class Beside>
-HWY_NOINLINE int ScoreRun(const CallConstants& call, std::int64_t first_key, int tile, int end, QueryBlock& block, KeyBlock& keys,
-                          Tracker& tracker, const Beside& beside) {
+/// Tiles [tile, end) on the same NV vectors of rows, the weights of each between the products of the next: what an option and exponentials do beside
+/// multiply-adds runs in pipes that products leave idle. kOption: what ChooseRun said. Bits are those of ScoreTile. Returns the first tile that was not
+/// calm, which is as if never touched, or else end. beside(tile) is called once for each that it takes.
+template <int NV, RunOption kOption, class Tracker, class Beside>
+HWY_NOINLINE int ScoreRun(const CallConstants& call, std::int64_t first_key, int first_vector, int tile, int end,
+                          QueryBlock& block, KeyBlock& keys, Tracker& tracker, const Beside& beside) {
   const DF d;
-  constexpr int NV = kQueryVectors;
+  if constexpr (NV == kQueryVectors) first_vector = 0;  // known to the compiler
+  const int lane0 = first_vector * kLanes;
   const std::int64_t words = WordsOf(call.kv.head_dim);
-  typename Tracker::Tiles tracked(tracker);
+  const auto place = [&](int of) HWY_ATTR { return TilePlace{first_key, of * kKeyTile, first_vector}; };
+  const float* HWY_RESTRICT starts = block.neg_ref + lane0;
+  constexpr bool kClamps = kOption == RunOption::kVisibility;
+  const auto apply = [&](int key, int v, VF score) HWY_ATTR __attribute__((always_inline)) {
+    if constexpr (kOption == RunOption::kBias) score = hn::Add(score, hn::Load(d, keys.bias + key * kQueryRows + v * kLanes));
+    if constexpr (kOption == RunOption::kVisibility) score = HideUnseen(keys, key, lane0 + v * kLanes, score);
+    return score;
+  };
   VF s[NV][kKeyTile];
-  RelativeScores<NV, true>(call, {first_key, tile * kKeyTile, 0}, block, keys, s);
-  if constexpr (kBiased) AddBias<NV>(keys, {first_key, tile * kKeyTile, 0}, s);
+  REGARD_UNROLL for (int v = 0; v < NV; ++v) {
+    const VF from = StartOfProducts(hn::Load(d, starts + v * kLanes));
+    REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) s[v][j] = from;
+  }
+  {
+    const TileKeys first(keys, tile * kKeyTile);
+    const Word* HWY_RESTRICT q = block.q + lane0;
+    for (std::int64_t i = 0; i < words; ++i, q += kQueryRows) MultiplyWord(q, first, i, s);
+  }
   for (; tile + 1 < end; ++tile) {
     float* HWY_RESTRICT scores = keys.tile;
     REGARD_UNROLL for (int v = 0; v < NV; ++v) {
-      const VF from = StartOfProducts(hn::Load(d, block.neg_ref + v * kLanes));
+      const VF start = hn::Load(d, starts + v * kLanes);
       REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) {
-        hn::Store(s[v][j], d, scores + (v * kKeyTile + j) * kLanes);
-        s[v][j] = from;
+        hn::Store(FinishScore(s[v][j], start, call.q_factor), d, scores + (v * kKeyTile + j) * kLanes);
+        s[v][j] = StartOfProducts(start);
       }
     }
     const TileKeys next(keys, (tile + 1) * kKeyTile);
-    const Word* HWY_RESTRICT q = block.q;
+    const Word* HWY_RESTRICT q = block.q + lane0;
     std::int64_t i = 0;
-    Word* HWY_RESTRICT weights = WeightWords(keys) + tile * kTileWords * kQueryRows;
-    CalmCheck<false> check;
-    VF sum[NV];
+    TileWeighing<NV, kClamps, Tracker> weights(place(tile), block, keys, tracker);
     REGARD_UNROLL for (int v = 0; v < NV; ++v) {
-      sum[v] = hn::Load(d, block.block_sum + v * kLanes);
-      tracked.BeginVector(v * kLanes);
+      weights.BeginVector(v);
       REGARD_UNROLL for (int j = 0; j < kTileWords; ++j) {
-        VF p[kPerWord];
-        REGARD_UNROLL for (int e = 0; e < kPerWord; ++e) {
-          const VF x = hn::Load(d, scores + (v * kKeyTile + j * kPerWord + e) * kLanes);
-          const VF rounded = RoundExponent(x);
-          check.Add(rounded);
-          p[e] = Exp2OfRounded(x, rounded);
-          sum[v] = hn::Add(sum[v], p[e]);
-          tracked.Take(x, x, p[e]);
-        }
-        hn::Store(ToWords(p), DW(), weights + j * kQueryRows + v * kLanes);
+        weights.Take(
+            v, j, [&](int e) HWY_ATTR __attribute__((always_inline)) {
+              const int key = j * kPerWord + e;
+              return apply(tile * kKeyTile + key, v, hn::Load(d, scores + (v * kKeyTile + key) * kLanes));
+            });
         REGARD_UNROLL for (int n = 0; n < kWordsBetween; ++n, ++i, q += kQueryRows) MultiplyWord(q, next, i, s);
       }
-      tracked.EndVector(v * kLanes);
+      weights.EndVector(v);
     }
     for (; i < words; ++i, q += kQueryRows) MultiplyWord(q, next, i, s);
-    if (HWY_UNLIKELY(!check.AllCalm())) return tile;
-    REGARD_UNROLL for (int v = 0; v < NV; ++v) hn::Store(sum[v], d, block.block_sum + v * kLanes);
-    tracked.template Keep<NV>({first_key, tile * kKeyTile, 0}, block);
+    if (HWY_UNLIKELY(!weights.Keep())) return tile;
     beside(tile);
-    REGARD_UNROLL for (int v = 0; v < NV; ++v) {
-      const VF start = hn::Load(d, block.neg_ref + v * kLanes);
-      REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) s[v][j] = FinishScore(s[v][j], start, call.q_factor);
-    }
-    if constexpr (kBiased) AddBias<NV>(keys, {first_key, (tile + 1) * kKeyTile, 0}, s);
   }
-  if (HWY_UNLIKELY((!WeighIfCalm<NV, false>({first_key, tile * kKeyTile, 0}, block, keys, tracker, s)))) return tile;
+  REGARD_UNROLL for (int v = 0; v < NV; ++v) {
+    const VF start = hn::Load(d, starts + v * kLanes);
+    REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) {
+      s[v][j] = apply(tile * kKeyTile + j, v, FinishScore(s[v][j], start, call.q_factor));
+    }
+  }
+  if (HWY_UNLIKELY((!WeighIfCalm<NV, kClamps>(place(tile), block, keys, tracker, s)))) return tile;
   beside(tile);
   return end;
+}
+
+/// ScoreRun of a number of vectors.
+template <int NV = 1, class... Args>
+HWY_INLINE int ScoreRunOf(int num_vectors, RunOption option, Args&&... args) {
+  if constexpr (NV < kQueryVectors) {
+    if (num_vectors != NV) return ScoreRunOf<NV + 1>(num_vectors, option, args...);
+  } else {
+    if (option == RunOption::kNone) return ScoreRun<NV, RunOption::kNone>(args...);
+    if (option == RunOption::kBias) return ScoreRun<NV, RunOption::kBias>(args...);
+  }
+  return ScoreRun<NV, RunOption::kVisibility>(args...);
 }
 
 /// All scores of a key block: fills weights, block_sum and the segments.
@@ -148,30 +181,34 @@ HWY_INLINE void ScoreKeyBlock(const CallConstants& call, std::int64_t first_key,
   };
   keys.all_seen = true;
   for (TileVectors& vectors : keys.scored) vectors = {0, -1};
-  for (int i = 0; i < num_tiles; ++i) {
-    int tile = call.descending ? num_tiles - 1 - i : i;
+  const int step = call.descending ? -1 : 1, end = call.descending ? -1 : num_tiles;
+  for (int tile = call.descending ? num_tiles - 1 : 0; tile != end;) {
     const TileRows rows = rows_of(tile);
     if (rows.some == 0) {
-      beside(i);
+      beside(tile);
+      tile += step;
       continue;
     }
     block.saw_key |= rows.some;
     keys.all_seen &= rows.all;
-    const bool plain = rows.all && plain_scores;
+    const int num_vectors = rows.vectors.last - rows.vectors.first + 1;
     if constexpr (kRunsTiles) {
-      if (rows.all && MayRun(call, block)) {
-        int end = tile + 1;
-        while (end < num_tiles && rows_of(end).all) ++end;
-        const int done = options.has_bias ? ScoreRun<true>(call, first_key, tile, end, block, keys, tracker, beside)
-                                          : ScoreRun<false>(call, first_key, tile, end, block, keys, tracker, beside);
-        std::fill(keys.scored + tile, keys.scored + done, all_vectors);
-        i = done - 1;
-        if (done == end) continue;
+      if (const RunChoice run = ChooseRun(call, block, keys, rows); run.may_run) {
+        int run_end = tile + 1;
+        for (; run_end < num_tiles; ++run_end) {
+          const TileRows next_rows = rows_of(run_end);
+          if (next_rows.all != rows.all || next_rows.vectors != rows.vectors) break;
+          block.saw_key |= next_rows.some;
+        }
+        const int done =
+            ScoreRunOf(num_vectors, run.option, call, first_key, rows.vectors.first, tile, run_end, block, keys, tracker, beside);
+        std::fill(keys.scored + tile, keys.scored + done, rows.vectors);
+        tile = done;  // seen like those before it, if it is not the end
+        if (tile == run_end) continue;
         block.has_faint |= options.has_bias;  // biases that hide keys with large numbers come by the thousand
-        tile = i = done;                      // not calm, and seen by all rows like those before it
       }
     }
-    const int num_vectors = rows.vectors.last - rows.vectors.first + 1;
+    const bool plain = rows.all && plain_scores;
     const TilePlace at = {first_key, tile * kKeyTile, rows.vectors.first};
     if (plain) {
       ScoreTileOf<true>(num_vectors, call, at, block, keys, tracker);
@@ -179,7 +216,8 @@ HWY_INLINE void ScoreKeyBlock(const CallConstants& call, std::int64_t first_key,
       ScoreTileOf<false>(num_vectors, call, at, block, keys, tracker);
     }
     keys.scored[tile] = rows.vectors;
-    beside(i);
+    beside(tile);
+    tile += step;
   }
   FindSegments(n, keys);
 }

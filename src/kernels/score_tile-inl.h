@@ -55,50 +55,28 @@ HWY_NOINLINE inline void Rescale(std::int64_t v_dim, int vector, const float* ol
   }
 }
 
-template <int NV>
-HWY_INLINE void AddBias(const KeyBlock& keys, const TilePlace& at, VF (&s)[NV][kKeyTile]) {
-  const DF d;
-  const float* const bias = keys.bias + at.key * kQueryRows + at.first_vector * kLanes;
-  REGARD_UNROLL for (int v = 0; v < NV; ++v) {
-    REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) s[v][j] = hn::Add(s[v][j], hn::Load(d, bias + j * kQueryRows + v * kLanes));
-  }
-}
-
-/// Soft cap, bias, ALiBi and visibility on a tile of raw scores, in this order.
-template <int NV>
-HWY_INLINE void ApplyOptions(const CallConstants& call, const QueryBlock& block, const KeyBlock& keys, const TilePlace& at,
-                             VF (&s)[NV][kKeyTile]) {
+/// The score of a vector of rows, from lane0 on, with one key of the block: −inf in rows that do not see it.
+HWY_INLINE VF HideUnseen(const KeyBlock& keys, int key, int lane0, VF score) {
   const DF d;
   const DU du;
-  const int lane0 = at.first_vector * kLanes;
+  const VU word = hn::Set(du, static_cast<std::uint32_t>(keys.visible[key] >> (lane0 & 32)));
+  const MF sees = hn::RebindMask(d, hn::TestBit(word, hn::Load(du, keys.lane_bit + lane0)));
+  return hn::IfThenElse(sees, score, hn::Set(d, -kInf));
+}
+
+/// Soft cap, bias, ALiBi and visibility on the score of a vector of rows, from lane0 on, with one key of the block, in this order.
+HWY_INLINE VF ApplyOptions(const CallConstants& call, const QueryBlock& block, const KeyBlock& keys, int key, int lane0,
+                           VF score) {
+  const DF d;
   if (call.options.soft_cap > 0) {
-    const VF cap = hn::Set(d, call.cap_log2);
-    REGARD_UNROLL for (int v = 0; v < NV; ++v) {
-      const VF neg_ref = hn::Load(d, block.neg_ref + lane0 + v * kLanes);
-      REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) s[v][j] = hn::MulAdd(TanhOfScaled(s[v][j]), cap, neg_ref);
-    }
+    score = hn::MulAdd(TanhOfScaled(score), hn::Set(d, call.cap_log2), hn::Load(d, block.neg_ref + lane0));
   }
-  if (call.options.has_bias) AddBias<NV>(keys, at, s);
+  if (call.options.has_bias) score = hn::Add(score, hn::Load(d, keys.bias + key * kQueryRows + lane0));
   if (call.options.has_alibi) {
-    REGARD_UNROLL for (int v = 0; v < NV; ++v) {
-      const VF from_block = hn::Load(d, keys.distance + lane0 + v * kLanes);
-      const VF neg_slope = hn::Load(d, block.neg_slope + lane0 + v * kLanes);
-      REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) {
-        const VF distance = hn::Abs(hn::Sub(from_block, hn::Set(d, keys.offset[at.key + j])));
-        s[v][j] = hn::MulAdd(neg_slope, distance, s[v][j]);
-      }
-    }
+    const VF distance = hn::Abs(hn::Sub(hn::Load(d, keys.distance + lane0), hn::Set(d, keys.offset[key])));
+    score = hn::MulAdd(hn::Load(d, block.neg_slope + lane0), distance, score);
   }
-  if (keys.has_visible) {
-    REGARD_UNROLL for (int v = 0; v < NV; ++v) {
-      const VU bit = hn::Load(du, keys.lane_bit + lane0 + v * kLanes);
-      const int half = (lane0 + v * kLanes) & 32;
-      REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) {
-        const VU word = hn::Set(du, static_cast<std::uint32_t>(keys.visible[at.key + j] >> half));
-        s[v][j] = hn::IfThenElse(hn::RebindMask(d, hn::TestBit(word, bit)), s[v][j], hn::Set(d, -kInf));
-      }
-    }
-  }
+  return keys.has_visible ? HideUnseen(keys, key, lane0, score) : score;
 }
 
 /// Keys of a tile; those beyond the last are read as the last, and invisible.
@@ -131,60 +109,88 @@ HWY_INLINE void RelativeScores(const CallConstants& call, const TilePlace& at, c
   const DF d;
   const int lane0 = at.first_vector * kLanes;
   const TileKeys tile_keys(keys, at.key);
-  // Scores are relative to the reference, and so start there. The soft cap has to see raw scores.
-  const auto start = [&](int v) HWY_ATTR {
-    if constexpr (!kPlain) {
-      if (call.options.soft_cap > 0) return hn::Zero(d);
-    }
-    return hn::Load(d, block.neg_ref + lane0 + v * kLanes);
-  };
+  // Products start at the reference, which makes scores relative for nothing. The soft cap has to see raw scores.
+  const bool caps = !kPlain && call.options.soft_cap > 0;
+  const float* HWY_RESTRICT starts = caps ? keys.zeros : block.neg_ref + lane0;
   REGARD_UNROLL for (int v = 0; v < NV; ++v) {
-    const VF from = StartOfProducts(start(v));
+    const VF from = StartOfProducts(hn::Load(d, starts + v * kLanes));
     REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) s[v][j] = from;
   }
   const Word* HWY_RESTRICT q = block.q + lane0;
   const std::int64_t words = WordsOf(call.kv.head_dim);
   for (std::int64_t i = 0; i < words; ++i, q += kQueryRows) MultiplyWord(q, tile_keys, i, s);
   REGARD_UNROLL for (int v = 0; v < NV; ++v) {
-    REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) s[v][j] = FinishScore(s[v][j], start(v), call.q_factor);
+    const VF start = hn::Load(d, starts + v * kLanes);
+    REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) {
+      s[v][j] = FinishScore(s[v][j], start, call.q_factor);
+      if constexpr (!kPlain) s[v][j] = ApplyOptions(call, block, keys, at.key + j, lane0 + v * kLanes, s[v][j]);
+    }
   }
-  if constexpr (!kPlain) ApplyOptions<NV>(call, block, keys, at, s);
 }
 
-/// Writes the weights of the tile and adds them to block_sum: if they are calm, which shows only afterwards; otherwise the weights are
-/// garbage, nothing else is touched, and it returns false. Unless kClamps, scores below −111.5 or so are not calm either.
+/// Writes the weights of a tile and adds them to block_sum: if they are calm, which shows only afterwards; otherwise the weights are
+/// garbage and nothing else is touched. Unless kClamps, scores below −111.5 or so are not calm either.
+template <int NV, bool kClamps, class Tracker>
+class TileWeighing {
+ public:
+  HWY_INLINE TileWeighing(const TilePlace& at, QueryBlock& block, KeyBlock& keys, Tracker& tracker)
+      : at_(at),
+        block_(block),
+        words_(WeightWords(keys) + at.key / kPerWord * kQueryRows + at.first_vector * kLanes),
+        tracked_(tracker) {}
+
+  HWY_INLINE void BeginVector(int v) {
+    sum_[v] = hn::Load(DF(), block_.block_sum + LaneOf(v));
+    tracked_.BeginVector(LaneOf(v));
+  }
+  /// score_of(e): the score of vector v with key e of the tile's j-th word.
+  template <class ScoreOf>
+  HWY_INLINE void Take(int v, int j, const ScoreOf& score_of) {
+    VF p[kPerWord];
+    REGARD_UNROLL for (int e = 0; e < kPerWord; ++e) {
+      const VF score = score_of(e);
+      const VF x = kClamps ? ClampForExp2(score) : score;
+      const VF rounded = RoundExponent(x);
+      check_.Add(rounded);
+      p[e] = Exp2OfRounded(x, rounded);
+      sum_[v] = hn::Add(sum_[v], p[e]);
+      tracked_.Take(score, x, p[e]);
+    }
+    hn::Store(ToWords(p), DW(), words_ + j * kQueryRows + v * kLanes);
+  }
+  HWY_INLINE void EndVector(int v) { tracked_.EndVector(LaneOf(v)); }
+  /// Returns whether all were calm; then they count.
+  HWY_INLINE bool Keep() {
+    if (HWY_UNLIKELY(!check_.AllCalm())) return false;
+    REGARD_UNROLL for (int v = 0; v < NV; ++v) hn::Store(sum_[v], DF(), block_.block_sum + LaneOf(v));
+    tracked_.template Keep<NV>(at_, block_);
+    return true;
+  }
+
+ private:
+  HWY_INLINE int LaneOf(int v) const { return (at_.first_vector + v) * kLanes; }
+
+  const TilePlace at_;
+  QueryBlock& block_;
+  Word* HWY_RESTRICT const words_;
+  CalmCheck<kClamps> check_;
+  VF sum_[NV];
+  typename Tracker::Tiles tracked_;
+};
+
 template <int NV, bool kClamps, class Tracker>
 HWY_INLINE bool WeighIfCalm(const TilePlace& at, QueryBlock& block, KeyBlock& keys, Tracker& tracker,
                             const VF (&s)[NV][kKeyTile]) {
-  const DF d;
-  const int lane0 = at.first_vector * kLanes;
-  Word* HWY_RESTRICT words = WeightWords(keys) + at.key / kPerWord * kQueryRows + lane0;
-  float* HWY_RESTRICT block_sum = block.block_sum + lane0;
-  CalmCheck<kClamps> check;
-  VF sum[NV];
-  typename Tracker::Tiles tracked(tracker);
+  TileWeighing<NV, kClamps, Tracker> weights(at, block, keys, tracker);
   REGARD_UNROLL for (int v = 0; v < NV; ++v) {
-    sum[v] = hn::Load(d, block_sum + v * kLanes);
-    tracked.BeginVector(lane0 + v * kLanes);
+    weights.BeginVector(v);
     REGARD_UNROLL for (int j = 0; j < kTileWords; ++j) {
-      VF p[kPerWord];
-      REGARD_UNROLL for (int i = 0; i < kPerWord; ++i) {
-        const VF score = s[v][j * kPerWord + i];
-        const VF x = kClamps ? ClampForExp2(score) : score;
-        const VF rounded = RoundExponent(x);
-        check.Add(rounded);
-        p[i] = Exp2OfRounded(x, rounded);
-        sum[v] = hn::Add(sum[v], p[i]);
-        tracked.Take(score, x, p[i]);
-      }
-      hn::Store(ToWords(p), DW(), words + j * kQueryRows + v * kLanes);
+      weights.Take(
+          v, j, [&](int e) HWY_ATTR __attribute__((always_inline)) { return s[v][j * kPerWord + e]; });
     }
-    tracked.EndVector(lane0 + v * kLanes);
+    weights.EndVector(v);
   }
-  if (HWY_UNLIKELY(!check.AllCalm())) return false;
-  REGARD_UNROLL for (int v = 0; v < NV; ++v) hn::Store(sum[v], d, block_sum + v * kLanes);
-  tracked.template Keep<NV>(at, block);
-  return true;
+  return weights.Keep();
 }
 
 /// Where WeighTile leaves weights as f32, [kKeyTile, kQueryRows].

@@ -49,9 +49,23 @@ HWY_INLINE void AddSegment(const Segment& segment, const Word* weights, const Ke
   }
 }
 
-/// kWhole: one segment on all vectors. is_set: out holds what earlier key blocks came to, rather than nothing.
+/// Whether no lane is NaN. Some that are not may be told to be: of infinite values of both signs.
+template <int NC>
+HWY_INLINE bool IsSound(const ColumnTile<NC>& acc) {
+  const DF d;
+  VF sum[NC];
+  REGARD_UNROLL for (int c = 0; c < NC; ++c) {
+    sum[c] = acc[0][c];
+    REGARD_UNROLL for (int i = 1; i < kQueryVectors; ++i) sum[c] = hn::Add(sum[c], acc[i][c]);
+  }
+  REGARD_UNROLL for (int c = 1; c < NC; ++c) sum[0] = hn::Add(sum[0], sum[c]);
+  return hn::AllTrue(d, hn::Eq(sum[0], sum[0]));
+}
+
+/// kWhole: one segment on all vectors, every row sees every key. Where some row does not, it may have a weight of 0 with a value that is not finite,
+/// which must not touch it: then nothing is written, and it returns false. is_set: out holds what earlier key blocks came to, rather than nothing.
 template <int NC, bool kWhole>
-HWY_NOINLINE void AddColumns(const KeyBlock& keys, const KeyRows<Word>& v, bool is_set, float* HWY_RESTRICT out) {
+HWY_NOINLINE bool AddColumns(const KeyBlock& keys, const KeyRows<Word>& v, bool is_set, float* HWY_RESTRICT out) {
   const DF d;
   ColumnTile<NC> acc;
   REGARD_UNROLL for (int i = 0; i < kQueryVectors; ++i) { REGARD_UNROLL for (int c = 0; c < NC; ++c) acc[i][c] = hn::Zero(d); }
@@ -59,6 +73,7 @@ HWY_NOINLINE void AddColumns(const KeyBlock& keys, const KeyRows<Word>& v, bool 
     AddKeys<0, kQueryVectors - 1, NC>(keys.segments[0], WeightWords(keys), v, acc);
   } else {
     for (int i = 0; i < keys.num_segments; ++i) AddSegment<NC>(keys.segments[i], WeightWords(keys), v, acc);
+    if (!keys.all_seen && HWY_UNLIKELY(!IsSound<NC>(acc))) return false;
   }
   if (is_set) {
     REGARD_UNROLL for (int c = 0; c < NC; ++c) {
@@ -70,43 +85,16 @@ HWY_NOINLINE void AddColumns(const KeyBlock& keys, const KeyRows<Word>& v, bool 
   REGARD_UNROLL for (int c = 0; c < NC; ++c) {
     REGARD_UNROLL for (int i = 0; i < kQueryVectors; ++i) hn::Store(acc[i][c], d, out + c * kQueryRows + i * kLanes);
   }
+  return true;
 }
 
-/// Whether any value is NaN or infinite in a tile of the segments that some row does not see whole.
-HWY_NOINLINE inline bool HasNonFinite(const KeyBlock& keys, const KeyRows<Word>& v, std::int64_t v_dim, std::uint64_t all_rows) {
-  const DF d;
-  const DW dw;
-  // Of v·0: stays 0 unless a value is not finite, and then is NaN for good. Four chains, or the latency of one would show.
-  VF sum[4] = {hn::Zero(d), hn::Zero(d), hn::Zero(d), hn::Zero(d)};
-  float tail = 0.0f;
-  const auto take_row = [&](const Word* row) HWY_ATTR {
-    std::int64_t c = 0;
-    for (; c + 4 * kLanes <= v_dim; c += 4 * kLanes) {
-      REGARD_UNROLL for (int i = 0; i < 4; ++i) sum[i] = MulAddWords(hn::LoadU(dw, row + c + i * kLanes), hn::Zero(dw), sum[i]);
-    }
-    for (; c + kLanes <= v_dim; c += kLanes) sum[0] = MulAddWords(hn::LoadU(dw, row + c), hn::Zero(dw), sum[0]);
-    for (; c < v_dim; ++c) tail += TimesZero(row[c]);
-  };
-  for (int s = 0; s < keys.num_segments; ++s) {
-    const Segment& segment = keys.segments[s];
-    for (int tile = segment.key_begin; tile < segment.key_end; tile += kKeyTile) {
-      if (RowsThatSee(keys, tile, all_rows).all) continue;
-      for (int key = tile; key < std::min(tile + kKeyTile, segment.key_end); key += kPerWord) {
-        take_row(v.data + key / kPerWord * v.stride);
-      }
-    }
-  }
-  sum[0] = hn::Add(hn::Add(sum[0], sum[1]), hn::Add(sum[2], sum[3]));
-  return !hn::AllTrue(d, hn::Eq(sum[0], hn::Zero(d))) || tail != 0.0f;
-}
-
-/// AddColumns lane by lane as visibility says, for blocks where some row must not touch a value that is not finite. The same
-/// operations in the same order, so that the lanes that need no care get the same bits.
-HWY_NOINLINE inline void AddColumnsWithCare(const KeyBlock& keys, const KeyRows<Word>& v, std::int64_t v_dim, bool is_set,
+/// AddColumns of num_columns, lane by lane as visibility says, for where some row must not touch a value that is not finite. The same operations in
+/// the same order, so that the lanes that need no care get the same bits.
+HWY_NOINLINE inline void AddColumnsWithCare(const KeyBlock& keys, const KeyRows<Word>& v, int num_columns, bool is_set,
                                             float* out) {
   const DF d;
   const DU du;
-  for (std::int64_t c = 0; c < v_dim; ++c) {
+  for (int c = 0; c < num_columns; ++c) {
     for (int i = 0; i < kQueryVectors; ++i) {
       const VU bit = hn::Load(du, keys.lane_bit + i * kLanes);
       VF acc = hn::Zero(d);
@@ -127,23 +115,19 @@ HWY_NOINLINE inline void AddColumnsWithCare(const KeyBlock& keys, const KeyRows<
 /// v: the block's first row of values, or of what else weights shall sum.
 HWY_INLINE void AddValues(const KeyBlock& keys, const Word* v_data, std::int64_t v_stride, std::int64_t v_dim,
                           QueryBlock& block) {
-  const KeyRows<Word> v = {v_data, v_stride};
   const bool is_set = block.acc_is_set;
   block.acc_is_set = true;
-  if (!keys.all_seen && HasNonFinite(keys, v, v_dim, block.all_rows)) {
-    return AddColumnsWithCare(keys, v, v_dim, is_set, block.acc);
-  }
-  const bool whole = keys.num_segments == 1 && keys.segments[0].first == 0 && keys.segments[0].last == kQueryVectors - 1;
+  const bool whole =
+      keys.all_seen && keys.num_segments == 1 && keys.segments[0].first == 0 && keys.segments[0].last == kQueryVectors - 1;
+  const auto add = [&](std::int64_t c, int num_columns, auto* add_columns) HWY_ATTR {
+    const KeyRows<Word> v = {v_data + c, v_stride};
+    float* const out = block.acc + c * kQueryRows;
+    if (HWY_LIKELY(add_columns(keys, v, is_set, out))) return;
+    AddColumnsWithCare(keys, v, num_columns, is_set, out);
+  };
   std::int64_t c = 0;
-  for (; c + 4 <= v_dim; c += 4) {
-    float* out = block.acc + c * kQueryRows;
-    if (whole) {
-      AddColumns<4, true>(keys, {v.data + c, v.stride}, is_set, out);
-    } else {
-      AddColumns<4, false>(keys, {v.data + c, v.stride}, is_set, out);
-    }
-  }
-  for (; c < v_dim; ++c) AddColumns<1, false>(keys, {v.data + c, v.stride}, is_set, block.acc + c * kQueryRows);
+  for (; c + 4 <= v_dim; c += 4) add(c, 4, whole ? AddColumns<4, true> : AddColumns<4, false>);
+  for (; c < v_dim; ++c) add(c, 1, AddColumns<1, false>);
 }
 
 }  // namespace regard::internal::HWY_NAMESPACE

@@ -169,7 +169,7 @@ HWY_INLINE bool WeighKeyBlock(const CallConstants& call, std::int64_t first_key,
   const auto rows_of = [&](int key) HWY_ATTR {
     return keys.has_visible ? RowsThatSee(keys, key, block.all_rows) : TileRows{block.all_rows, true, {0, block.num_vectors - 1}};
   };
-  const bool runs = plain && block.num_vectors == kQueryVectors && WordsOf(call.kv.head_dim) >= kRunWords;
+  const bool runs = plain && block.num_vectors == kQueryVectors && WordsOf(call.kv.head_dim) >= kQueryVectors * kRunWords;
   for (int key = 0; key < n; key += kKeyTile) {
     const TileRows rows = rows_of(key);
     if (rows.some == 0) {
