@@ -22,8 +22,9 @@ constexpr std::int64_t kMinPrefillRows = 16;
 static_assert(kMinPrefillRows - 1 <= kMaxDecodeRows);
 
 // Rows of one prefill task: enough that a block of keys is read from L2 for four query tiles, few enough that four threads find work in
-// one head of 1,024 tokens. Heads of a group share a task only when a head alone would leave most lanes of a tile empty.
-constexpr std::int64_t kRowsPerTask = 256;
+// one head of 1,024 tokens; and as many as fill the lanes of what the kernel takes at once. Heads of a group share a task only when a head alone
+// would leave most lanes of a tile empty.
+constexpr std::int64_t kMinRowsPerTask = 256;
 constexpr std::int64_t kMinRowsOfOneHead = 64;
 
 // Keys of one decode task. Below 1,024 a split costs 4–15 % (measured), at 2,048 nothing, and one head of 8,192 keys feeds four threads.
@@ -32,17 +33,21 @@ constexpr std::int64_t kKeysPerSplit = 2048;
 
 std::int64_t CeilDiv(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
+std::int64_t RowsPerTask(const KernelTable& kernels) {
+  return CeilDiv(kMinRowsPerTask, kernels.prefill_rows) * kernels.prefill_rows;
+}
+
 // How the rows of one (sequence, kv head) are cut into prefill tasks.
 struct RowBlocks {
   std::int64_t rows_per_unit;  // rows that may share a task: one head's, or the group's
   std::int64_t units;          // per kv head
   std::int64_t blocks;         // per unit
 
-  RowBlocks(std::int64_t q_len, std::int64_t group_size, bool may_mix_heads) {
+  RowBlocks(std::int64_t q_len, std::int64_t group_size, bool may_mix_heads, std::int64_t rows_per_task) {
     const bool mixes_heads = may_mix_heads && q_len < kMinRowsOfOneHead;
     rows_per_unit = mixes_heads ? q_len * group_size : q_len;
     units = mixes_heads ? 1 : group_size;
-    blocks = CeilDiv(rows_per_unit, kRowsPerTask);
+    blocks = CeilDiv(rows_per_unit, rows_per_task);
   }
 };
 
@@ -75,7 +80,7 @@ struct FusedLayout {
     state_sum = layout.Add<float>(states);
     state_acc = layout.Add<float>(SaturatingProduct(states, s.v_dim));
     state_saw = layout.Add<std::uint8_t>(states);
-    rows_per_thread = std::min(kRowsPerTask, SaturatingProduct(s.q_len, group_size));
+    rows_per_thread = std::min(RowsPerTask(kernels), SaturatingProduct(s.q_len, group_size));
     rows = layout.Add<QueryRow>(SaturatingProduct(threads, rows_per_thread));
     row_context = layout.Add<float>(SaturatingProduct(threads, rows_per_thread, s.v_dim));
     row_lse = layout.Add<float>(SaturatingProduct(threads, rows_per_thread));
@@ -100,6 +105,7 @@ class FusedRun {
         kernels_(kernels),
         exec_(exec),
         threads_(threads),
+        rows_per_task_(RowsPerTask(kernels)),
         part_(part),
         results_(*results),
         layout_(layout),
@@ -139,13 +145,13 @@ class FusedRun {
   bool Prefills(const Sequence& s) const { return UsesPrefill(s.q_len, part_.group_size); }
   // Results of tracking lie head by head, so that rows of several heads follow each other in an entry of one sequence only.
   RowBlocks BlocksOf(const Sequence& s) const {
-    return {s.q_len, p_.group_size, part_.tracking == nullptr || s.q_len == p_.q_len};
+    return {s.q_len, p_.group_size, part_.tracking == nullptr || s.q_len == p_.q_len, rows_per_task_};
   }
   TaskList::Demand DemandOf(const Sequence& s) const {
     if (s.q_len == 0) return {0, 0, 0};
     if (Prefills(s)) {
       const RowBlocks cut = BlocksOf(s);
-      return {p_.kv_heads * cut.units * cut.blocks, std::min(kRowsPerTask, cut.rows_per_unit) * s.kv_len, 0};
+      return {p_.kv_heads * cut.units * cut.blocks, std::min(rows_per_task_, cut.rows_per_unit) * s.kv_len, 0};
     }
     const std::int64_t rows = p_.group_size * s.q_len, splits = Splits(s.kv_len);
     return {p_.kv_heads * splits, rows * std::min(kKeysPerSplit, s.kv_len), splits > 1 ? p_.kv_heads * splits * rows : 0};
@@ -185,8 +191,8 @@ class FusedRun {
     const RowBlocks cut = BlocksOf(s);
     const std::int64_t kv_head = task / (cut.units * cut.blocks), unit = task / cut.blocks % cut.units;
     const std::int64_t block = cut.blocks - 1 - task % cut.blocks;
-    PrefillBlock(s, kv_head, unit * cut.rows_per_unit + block * kRowsPerTask,
-                 std::min(kRowsPerTask, cut.rows_per_unit - block * kRowsPerTask), thread);
+    PrefillBlock(s, kv_head, unit * cut.rows_per_unit + block * rows_per_task_,
+                 std::min(rows_per_task_, cut.rows_per_unit - block * rows_per_task_), thread);
   }
 
   // visit(r, head, query, n) for the n rows first_row + r … of a kv head's group that are queries `query` … of one head.
@@ -318,6 +324,7 @@ class FusedRun {
   const KernelTable& kernels_;
   const ExecOptions& exec_;
   const int threads_;
+  const std::int64_t rows_per_task_;
   const FusedPart part_;
   Results& results_;
   const FusedLayout& layout_;

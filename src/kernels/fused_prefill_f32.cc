@@ -32,10 +32,12 @@ namespace regard::internal {
 
 HWY_EXPORT(Prefill);
 HWY_EXPORT(PrefillScratchBytes);
+HWY_EXPORT(PrefillRows);
 
 void AddPrefillF32(std::int64_t target, KernelTable& table) {
   table.prefill = HWY_DISPATCH_TABLE(Prefill)[DispatchIndex(target)];
   table.prefill_scratch_bytes = HWY_DISPATCH_TABLE(PrefillScratchBytes)[DispatchIndex(target)];
+  table.prefill_rows = HWY_DISPATCH_TABLE(PrefillRows)[DispatchIndex(target)]();
 }
 
 }  // namespace regard::internal

@@ -161,6 +161,8 @@ struct KernelTable {
   std::int64_t (*prefill)(const KvHead& kv, const RowOptions& options, const QueryRow* rows, std::int64_t num_rows,
                           void* scratch);
   std::size_t (*prefill_scratch_bytes)(std::int64_t head_dim, std::int64_t v_dim);
+  /// Rows of which whole multiples leave no lane empty.
+  std::int64_t prefill_rows;
 
   /// prefill with a tracker: the same bits, and what `tracking` asks for. kv.v_dim may be 0: then no context is written, and v is not read.
   /// scratch: tracked_scratch_bytes(kv_len, head_dim, v_dim, tracking.top_k), 64-byte aligned, private to the thread. prefill's, and with

@@ -13,6 +13,8 @@ namespace regard::internal::HWY_NAMESPACE {
 
 inline std::size_t PrefillScratchBytes(std::int64_t head_dim, std::int64_t v_dim) { return LoopScratchBytes(head_dim, v_dim); }
 
+inline std::int64_t PrefillRows() { return kMaxQueryBlocks * kQueryRows; }
+
 inline std::int64_t Prefill(const KvHead& kv, const RowOptions& options, const QueryRow* rows, std::int64_t num_rows,
                             void* memory) {
   const PrefillScratch scratch = PlaceScratch(memory, kv.head_dim, kv.v_dim);
