@@ -11,7 +11,7 @@
 //                              d_k += gᵀ q           likewise
 //            In the triangle of causal attention all five products take the vectors of queries that see a tile of keys, no others.
 //            Four blocks of queries share a block of keys and its gradients. Beside the products of the first that sees them these come from
-//            where they were left one turn through all keys ago, line by line (lane_products-inl.h).
+//            where they were left one turn through all keys ago, line by line (soon_keys-inl.h).
 // Numerics   exp2 within 3.5 ulp; invisible pairs weigh exactly 0 and may hold anything; sums of d_q are taken per key block, those of d_k and
 //            d_v per block of queries, and then added. A row's bits depend on its own pairs alone; a key's on the rows of the call.
 //            Error bound: docs/numerics.md.

@@ -10,8 +10,8 @@
 #include "kernels/dropout-inl.h"
 #include "kernels/exp2-inl.h"
 #include "kernels/gradient_block-inl.h"
-#include "kernels/lane_products-inl.h"
 #include "kernels/score_tile-inl.h"
+#include "kernels/soon_keys-inl.h"
 #include "kernels/visibility-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -23,27 +23,33 @@ enum class Gradient {
   kOfMaskedScores,  // by what is exponentiated, as a bias needs it
 };
 
-/// What score sums come to, by places in [kKeyBlock, kQueryRows].
-struct PutWeights {
-  float* HWY_RESTRICT weights;
+/// Takes sums of d_context · v − delta that no option touches, see RunTiles; writes gradients by scores.
+class PutGradients {
+ public:
+  HWY_INLINE PutGradients(const float* weights, float* d_scores) : weights_(weights), d_scores_(d_scores) {}
 
-  HWY_INLINE void operator()(std::int64_t place, VF score) const {
+  HWY_INLINE void Begin(int key) { first_ = key * kQueryRows; }
+  HWY_INLINE void BeginVector(int) {}
+  template <class SumOf>
+  HWY_INLINE void Take(int v, int j, const SumOf& sum_of) {
     const DF d;
-    // At most 1, whatever the roundings of score and lse, and whatever lse a caller brings.
-    hn::Store(Exp2(hn::Min(score, hn::Zero(d))), d, weights + place);
+    const std::int64_t place = first_ + j * kQueryRows + v * kLanes;
+    hn::Store(hn::Mul(sum_of(0), hn::Load(d, weights_ + place)), d, d_scores_ + place);
   }
+  HWY_INLINE void EndVector(int) {}
+  HWY_INLINE bool End() { return true; }
+
+ private:
+  const float* HWY_RESTRICT weights_;  // [kKeyBlock, kQueryRows]
+  float* HWY_RESTRICT d_scores_;       // likewise
+  std::int64_t first_;
 };
 
-/// What the sums of d_context · v − delta come to, likewise, where no option touches the scores.
-struct PutGradients {
-  const float* HWY_RESTRICT weights;
-  float* HWY_RESTRICT d_scores;
-
-  HWY_INLINE void operator()(std::int64_t place, VF sum) const {
-    const DF d;
-    hn::Store(hn::Mul(sum, hn::Load(d, weights + place)), d, d_scores + place);
-  }
-};
+/// The products of d_context, from lane0 on, and the values of a block. They start at −delta, and the subtraction is free.
+HWY_INLINE TileProducts<SoonKeys> GradientProducts(const CallConstants& call, const GradientBlock& block, const KeyBlock& keys,
+                                                   const SoonKeys& soon, int lane0) {
+  return {block.d_context + lane0, block.neg_delta + lane0, keys.v, keys.num_keys, call.kv.v_dim, 1.0f, soon};
+}
 
 /// Writes the weights of the tile [kKeyBlock, kQueryRows], exactly 0 where a key is not visible, and with a soft cap its slope to where the
 /// gradient will be. kPlain: no option touches the scores and every row sees every key.
@@ -55,12 +61,7 @@ HWY_NOINLINE void WeighTileOf(const CallConstants& call, const TilePlace& at, co
   const std::int64_t place = at.key * kQueryRows + lane0;
   const bool capped = !kPlain && call.options.soft_cap > 0;
   VF s[NV][kKeyTile];
-  REGARD_UNROLL for (int v = 0; v < NV; ++v) {
-    // The soft cap has to see raw scores; otherwise they start at −lse, and the subtraction is free.
-    const VF start = capped ? hn::Zero(d) : hn::Load(d, block.query.neg_ref + lane0 + v * kLanes);
-    REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) s[v][j] = start;
-  }
-  AddLaneProducts<NV>(block.query.q + lane0, RowTile(keys.k, at.key, keys.num_keys), soon.Tile(at.key), 0, call.kv.head_dim, s);
+  ScoreProducts(call, block.query, keys, lane0, capped, soon).Sum(at.key, s);
   if constexpr (!kPlain) {
     if (capped) {
       REGARD_UNROLL for (int v = 0; v < NV; ++v) {
@@ -76,10 +77,8 @@ HWY_NOINLINE void WeighTileOf(const CallConstants& call, const TilePlace& at, co
       }
     }
   }
-  const PutWeights put{keys.weights};
-  REGARD_UNROLL for (int v = 0; v < NV; ++v) {
-    REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) put(place + j * kQueryRows + v * kLanes, s[v][j]);
-  }
+  PutWeights put(keys.weights + lane0);
+  GiveTile(at.key, s, put);
 }
 
 /// Weights that are dropped change their sign, for DeriveTileOf, until ClearDropped.
@@ -120,11 +119,7 @@ HWY_NOINLINE void DeriveTileOf(const CallConstants& call, const TilePlace& at, c
   const std::int64_t place = at.key * kQueryRows + lane0;
   const bool capped = !kPlain && kGradient == Gradient::kOfScores && call.options.soft_cap > 0;
   VF s[NV][kKeyTile];
-  REGARD_UNROLL for (int v = 0; v < NV; ++v) {
-    const VF start = hn::Load(d, block.neg_delta + lane0 + v * kLanes);
-    REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) s[v][j] = start;
-  }
-  AddLaneProducts<NV>(block.d_context + lane0, RowTile(keys.v, at.key, keys.num_keys), soon.Tile(at.key), 0, call.kv.v_dim, s);
+  GradientProducts(call, block, keys, soon, lane0).Sum(at.key, s);
   if (HWY_UNLIKELY(call.options.dropout_threshold > 0)) {  // what is dropped has −weight, and −delta alone: (−weight) · delta
     REGARD_UNROLL for (int v = 0; v < NV; ++v) {
       const VF delta = hn::Neg(hn::Load(d, block.neg_delta + lane0 + v * kLanes));
@@ -169,6 +164,16 @@ HWY_INLINE void DeriveTile(int num_vectors, const CallConstants& call, const Til
   DeriveTileOf<NV, kPlain, kGradient>(call, at, block, keys, soon, d_scores);
 }
 
+/// Plain tiles [tile, end) of all vectors in runs.
+HWY_NOINLINE inline void WeightRun(const TileProducts<SoonKeys>& scores, int tile, int end, KeyBlock& keys) {
+  PutWeights put(keys.weights);
+  RunTiles<kQueryVectors>(scores, tile, end, keys.tile, put);
+}
+HWY_NOINLINE inline void GradientRun(const TileProducts<SoonKeys>& sums, int tile, int end, KeyBlock& keys, float* d_scores) {
+  PutGradients put(keys.weights, d_scores);
+  RunTiles<kQueryVectors>(sums, tile, end, keys.tile, put);
+}
+
 /// How the tiles of a block are worked on; of no meaning for those that no row sees.
 struct TileKinds {
   bool is_plain[kTiles];                              // no option touches the scores and every row sees every key
@@ -192,9 +197,9 @@ HWY_INLINE TileKinds SortTiles(const CallConstants& call, int n, const QueryBloc
     keys.scored[tile] = rows.vectors;
     kinds.is_plain[tile] = rows.all && plain_scores;
     const bool runs = kinds.is_plain[tile] && query.num_vectors == kQueryVectors;
-    kinds.runs_weights[tile] = runs && call.kv.head_dim >= kMinRunDims;
+    kinds.runs_weights[tile] = runs && call.kv.head_dim >= kQueryVectors * kRunWords;
     // One multiplication hides by itself in fewer dims.
-    kinds.runs_gradients[tile] = runs && call.kv.v_dim >= 2 * kMinRunDims && options.dropout_threshold == 0;
+    kinds.runs_gradients[tile] = runs && call.kv.v_dim >= 2 * kQueryVectors * kRunWords && options.dropout_threshold == 0;
   }
   return kinds;
 }
@@ -248,10 +253,7 @@ HWY_INLINE bool DeriveKeyBlock(const CallConstants& call, std::int64_t first_key
   const SoonKeys soon_k = SoonKeysOf(kv, first_key, kv.k, keys.k, kv.head_dim, sums.d_k);
   ForEachTile(
       keys, kinds.runs_weights,
-      [&](int tile, int end) HWY_ATTR {
-        const LaneProducts scores = {query.q, query.neg_ref, keys.k, kv.head_dim, soon_k};
-        RunTiles(scores, tile, end, keys.tile, PutWeights{keys.weights});
-      },
+      [&](int tile, int end) HWY_ATTR { WeightRun(ScoreProducts(call, query, keys, 0, false, soon_k), tile, end, keys); },
       [&](int tile, const TileVectors& vectors) HWY_ATTR {
         const TilePlace at = {first_key, tile * kKeyTile, vectors.first};
         const int num_vectors = vectors.last - vectors.first + 1;
@@ -266,10 +268,7 @@ HWY_INLINE bool DeriveKeyBlock(const CallConstants& call, std::int64_t first_key
   const SoonKeys soon_v = SoonKeysOf(kv, first_key, kv.v, keys.v, kv.v_dim, sums.d_v);
   ForEachTile(
       keys, kinds.runs_gradients,
-      [&](int tile, int end) HWY_ATTR {
-        const LaneProducts products = {block.d_context, block.neg_delta, keys.v, kv.v_dim, soon_v};
-        RunTiles(products, tile, end, keys.tile, PutGradients{keys.weights, d_scores});
-      },
+      [&](int tile, int end) HWY_ATTR { GradientRun(GradientProducts(call, block, keys, soon_v, 0), tile, end, keys, d_scores); },
       [&](int tile, const TileVectors& vectors) HWY_ATTR {
         const TilePlace at = {first_key, tile * kKeyTile, vectors.first};
         const int num_vectors = vectors.last - vectors.first + 1;

@@ -55,12 +55,6 @@ HWY_INLINE void PrefetchOptions(const CallConstants& call, const QueryBlock& blo
   }
 }
 
-/// Words of the next tile's products behind each vector of weights in a run. At T = 2,048, full, in parts of the time tile by tile: bf16 97.6 and
-/// 98.8 % (head_dim 64 and 128), f32 100 and 98.9 %; 1, 2 or 4 words: longer; inner loops instead of this unrolling: 105 %.
-inline constexpr int kWordsBetween = 3;
-/// Words of a run with one vector of rows; with more, so many times as many.
-inline constexpr int kRunWords = kTileWords * kWordsBetween;
-
 /// What a run of tiles applies to scores.
 enum class RunOption { kNone, kBias, kVisibility };
 
@@ -81,72 +75,49 @@ HWY_INLINE RunChoice ChooseRun(const CallConstants& call, const QueryBlock& bloc
   return {keys.has_visible && !call.options.has_bias, RunOption::kVisibility};
 }
 
-/// Tiles [tile, end) on the same NV vectors of rows, the weights of each between the products of the next: what an option and exponentials do beside
-/// multiply-adds runs in pipes that products leave idle. kOption: what ChooseRun said. Bits are those of ScoreTile. Returns the first tile that was not
-/// calm, which is as if never touched, or else end. beside(tile) is called once for each that it takes.
+/// What a run does with scores: an option, weights, and what is to be done beside each tile.
+template <int NV, RunOption kOption, class Tracker, class Beside>
+class RunWeights {
+ public:
+  HWY_INLINE RunWeights(std::int64_t first_key, int first_vector, QueryBlock& block, KeyBlock& keys, Tracker& tracker,
+                        const Beside& beside)
+      : lane0_(first_vector * kLanes), keys_(keys), beside_(beside), weights_(first_key, first_vector, block, keys, tracker) {}
+
+  HWY_INLINE void Begin(int key) { weights_.Begin(key); }
+  HWY_INLINE void BeginVector(int v) { weights_.BeginVector(v); }
+  template <class ScoreOf>
+  HWY_INLINE void Take(int v, int j, const ScoreOf& score_of) {
+    weights_.Take(
+        v, j, [&](int e) HWY_ATTR __attribute__((always_inline)) {
+          const int key = weights_.key() + j * kPerWord + e, lane0 = lane0_ + v * kLanes;
+          const VF score = score_of(e);
+          if constexpr (kOption == RunOption::kBias) return hn::Add(score, hn::Load(DF(), keys_.bias + key * kQueryRows + lane0));
+          if constexpr (kOption == RunOption::kVisibility) return HideUnseen(keys_, key, lane0, score);
+          return score;
+        });
+  }
+  HWY_INLINE void EndVector(int v) { weights_.EndVector(v); }
+  HWY_INLINE bool End() {
+    if (HWY_UNLIKELY(!weights_.End())) return false;
+    beside_(weights_.key() / kKeyTile);
+    return true;
+  }
+
+ private:
+  const int lane0_;
+  const KeyBlock& keys_;
+  const Beside& beside_;
+  CalmWeights<NV, kOption == RunOption::kVisibility, Tracker> weights_;
+};
+
+/// Tiles [tile, end) on the same NV vectors of rows in a run. kOption: what ChooseRun said. Bits are those of ScoreTile. Returns the first tile that was
+/// not calm, which is as if never touched, or else end. beside(tile) is called once for each that it takes.
 template <int NV, RunOption kOption, class Tracker, class Beside>
 HWY_NOINLINE int ScoreRun(const CallConstants& call, std::int64_t first_key, int first_vector, int tile, int end,
                           QueryBlock& block, KeyBlock& keys, Tracker& tracker, const Beside& beside) {
-  const DF d;
   if constexpr (NV == kQueryVectors) first_vector = 0;  // known to the compiler
-  const int lane0 = first_vector * kLanes;
-  const std::int64_t words = WordsOf(call.kv.head_dim);
-  const auto place = [&](int of) HWY_ATTR { return TilePlace{first_key, of * kKeyTile, first_vector}; };
-  const float* HWY_RESTRICT starts = block.neg_ref + lane0;
-  constexpr bool kClamps = kOption == RunOption::kVisibility;
-  const auto apply = [&](int key, int v, VF score) HWY_ATTR __attribute__((always_inline)) {
-    if constexpr (kOption == RunOption::kBias) score = hn::Add(score, hn::Load(d, keys.bias + key * kQueryRows + v * kLanes));
-    if constexpr (kOption == RunOption::kVisibility) score = HideUnseen(keys, key, lane0 + v * kLanes, score);
-    return score;
-  };
-  VF s[NV][kKeyTile];
-  REGARD_UNROLL for (int v = 0; v < NV; ++v) {
-    const VF from = StartOfProducts(hn::Load(d, starts + v * kLanes));
-    REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) s[v][j] = from;
-  }
-  {
-    const TileKeys first(keys, tile * kKeyTile);
-    const Word* HWY_RESTRICT q = block.q + lane0;
-    for (std::int64_t i = 0; i < words; ++i, q += kQueryRows) MultiplyWord(q, first, i, s);
-  }
-  for (; tile + 1 < end; ++tile) {
-    float* HWY_RESTRICT scores = keys.tile;
-    REGARD_UNROLL for (int v = 0; v < NV; ++v) {
-      const VF start = hn::Load(d, starts + v * kLanes);
-      REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) {
-        hn::Store(FinishScore(s[v][j], start, call.q_factor), d, scores + (v * kKeyTile + j) * kLanes);
-        s[v][j] = StartOfProducts(start);
-      }
-    }
-    const TileKeys next(keys, (tile + 1) * kKeyTile);
-    const Word* HWY_RESTRICT q = block.q + lane0;
-    std::int64_t i = 0;
-    TileWeighing<NV, kClamps, Tracker> weights(place(tile), block, keys, tracker);
-    REGARD_UNROLL for (int v = 0; v < NV; ++v) {
-      weights.BeginVector(v);
-      REGARD_UNROLL for (int j = 0; j < kTileWords; ++j) {
-        weights.Take(
-            v, j, [&](int e) HWY_ATTR __attribute__((always_inline)) {
-              const int key = j * kPerWord + e;
-              return apply(tile * kKeyTile + key, v, hn::Load(d, scores + (v * kKeyTile + key) * kLanes));
-            });
-        REGARD_UNROLL for (int n = 0; n < kWordsBetween; ++n, ++i, q += kQueryRows) MultiplyWord(q, next, i, s);
-      }
-      weights.EndVector(v);
-    }
-    for (; i < words; ++i, q += kQueryRows) MultiplyWord(q, next, i, s);
-    if (HWY_UNLIKELY(!weights.Keep())) return tile;
-    beside(tile);
-  }
-  REGARD_UNROLL for (int v = 0; v < NV; ++v) {
-    const VF start = hn::Load(d, starts + v * kLanes);
-    REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) {
-      s[v][j] = apply(tile * kKeyTile + j, v, FinishScore(s[v][j], start, call.q_factor));
-    }
-  }
-  if (HWY_UNLIKELY((!WeighIfCalm<NV, kClamps>(place(tile), block, keys, tracker, s)))) return tile;
-  beside(tile);
-  return end;
+  RunWeights<NV, kOption, Tracker, Beside> weights(first_key, first_vector, block, keys, tracker, beside);
+  return RunTiles<NV>(ScoreProducts(call, block, keys, first_vector * kLanes, false), tile, end, keys.tile, weights);
 }
 
 /// ScoreRun of a number of vectors.

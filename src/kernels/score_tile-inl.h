@@ -7,6 +7,7 @@
 #endif
 
 #include "kernels/query_block-inl.h"
+#include "kernels/tile_products-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace regard::internal::HWY_NAMESPACE {
@@ -17,10 +18,6 @@ struct TilePlace {
   int key;                 // of the tile, in the block
   int first_vector;        // of the query block
 };
-
-/// Words of weights of one lane.
-inline constexpr int kTileWords = kKeyTile / kPerWord;
-static_assert(kKeyTile % kPerWord == 0);
 
 /// The largest score of one vector's lanes that is neither NaN nor +inf; −inf if there is none.
 HWY_INLINE VF LargestSound(const VF (&s)[kKeyTile]) {
@@ -79,71 +76,49 @@ HWY_INLINE VF ApplyOptions(const CallConstants& call, const QueryBlock& block, c
   return keys.has_visible ? HideUnseen(keys, key, lane0, score) : score;
 }
 
-/// Keys of a tile; those beyond the last are read as the last, and invisible.
-struct TileKeys {
-  const Element* rows[kKeyTile];
-
-  HWY_INLINE TileKeys(const KeyBlock& keys, int first_key) {
-    REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) {
-      rows[j] = keys.k.data + std::min(first_key + j, keys.num_keys - 1) * keys.k.stride;
-    }
-  }
-};
-
-/// Adds the products of word i of the queries, whose vectors are at q, and the keys.
-template <int NV>
-HWY_INLINE void MultiplyWord(const Word* HWY_RESTRICT q, const TileKeys& keys, std::int64_t i, VF (&s)[NV][kKeyTile]) {
-  const DW dw;
-  VW qi[NV];
-  REGARD_UNROLL for (int v = 0; v < NV; ++v) qi[v] = hn::Load(dw, q + v * kLanes);
-  REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) {
-    const VW kj = hn::Set(dw, LoadWord(keys.rows[j], i));
-    REGARD_UNROLL for (int v = 0; v < NV; ++v) s[v][j] = MulAddWords(qi[v], kj, s[v][j]);
-  }
+/// The products of NV vectors of queries, from lane0 on, and the keys of the block. They start at the references, which makes scores relative for
+/// nothing; the soft cap has to see raw ones.
+template <class Soon = NoSoon>
+HWY_INLINE TileProducts<Soon> ScoreProducts(const CallConstants& call, const QueryBlock& block, const KeyBlock& keys, int lane0,
+                                            bool capped, const Soon& soon = {}) {
+  const float* const starts = capped ? keys.zeros : block.neg_ref + lane0;
+  return {block.q + lane0, starts, keys.k, keys.num_keys, WordsOf(call.kv.head_dim), call.q_factor, soon};
 }
 
 /// Scores of the tile relative to the references, all options applied. kPlain: no option touches them and every row sees every key.
 template <int NV, bool kPlain>
 HWY_INLINE void RelativeScores(const CallConstants& call, const TilePlace& at, const QueryBlock& block, const KeyBlock& keys,
                                VF (&s)[NV][kKeyTile]) {
-  const DF d;
   const int lane0 = at.first_vector * kLanes;
-  const TileKeys tile_keys(keys, at.key);
-  // Products start at the reference, which makes scores relative for nothing. The soft cap has to see raw scores.
-  const bool caps = !kPlain && call.options.soft_cap > 0;
-  const float* HWY_RESTRICT starts = caps ? keys.zeros : block.neg_ref + lane0;
-  REGARD_UNROLL for (int v = 0; v < NV; ++v) {
-    const VF from = StartOfProducts(hn::Load(d, starts + v * kLanes));
-    REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) s[v][j] = from;
-  }
-  const Word* HWY_RESTRICT q = block.q + lane0;
-  const std::int64_t words = WordsOf(call.kv.head_dim);
-  for (std::int64_t i = 0; i < words; ++i, q += kQueryRows) MultiplyWord(q, tile_keys, i, s);
-  REGARD_UNROLL for (int v = 0; v < NV; ++v) {
-    const VF start = hn::Load(d, starts + v * kLanes);
-    REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) {
-      s[v][j] = FinishScore(s[v][j], start, call.q_factor);
-      if constexpr (!kPlain) s[v][j] = ApplyOptions(call, block, keys, at.key + j, lane0 + v * kLanes, s[v][j]);
+  const TileProducts<> products = ScoreProducts(call, block, keys, lane0, !kPlain && call.options.soft_cap > 0);
+  products.Sum(at.key, s);
+  products.Finish(s);
+  if constexpr (!kPlain) {
+    REGARD_UNROLL for (int v = 0; v < NV; ++v) {
+      REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) {
+        s[v][j] = ApplyOptions(call, block, keys, at.key + j, lane0 + v * kLanes, s[v][j]);
+      }
     }
   }
 }
 
-/// Writes the weights of a tile and adds them to block_sum: if they are calm, which shows only afterwards; otherwise the weights are
-/// garbage and nothing else is touched. Unless kClamps, scores below −111.5 or so are not calm either.
+/// Takes scores, see RunTiles; writes the weights of tiles and adds them to block_sum: if they are calm, which shows at the end of a tile. Otherwise the
+/// weights are garbage, and nothing else is touched. Unless kClamps, scores below −111.5 or so are not calm either.
 template <int NV, bool kClamps, class Tracker>
-class TileWeighing {
+class CalmWeights {
  public:
-  HWY_INLINE TileWeighing(const TilePlace& at, QueryBlock& block, KeyBlock& keys, Tracker& tracker)
-      : at_(at),
-        block_(block),
-        words_(WeightWords(keys) + at.key / kPerWord * kQueryRows + at.first_vector * kLanes),
-        tracked_(tracker) {}
+  HWY_INLINE CalmWeights(std::int64_t first_key, int first_vector, QueryBlock& block, KeyBlock& keys, Tracker& tracker)
+      : first_key_(first_key), first_vector_(first_vector), block_(block), keys_(keys), tracked_(tracker) {}
 
+  HWY_INLINE void Begin(int key) {
+    key_ = key;
+    words_ = WeightWords(keys_) + key / kPerWord * kQueryRows + first_vector_ * kLanes;
+    check_ = {};
+  }
   HWY_INLINE void BeginVector(int v) {
     sum_[v] = hn::Load(DF(), block_.block_sum + LaneOf(v));
     tracked_.BeginVector(LaneOf(v));
   }
-  /// score_of(e): the score of vector v with key e of the tile's j-th word.
   template <class ScoreOf>
   HWY_INLINE void Take(int v, int j, const ScoreOf& score_of) {
     VF p[kPerWord];
@@ -159,20 +134,24 @@ class TileWeighing {
     hn::Store(ToWords(p), DW(), words_ + j * kQueryRows + v * kLanes);
   }
   HWY_INLINE void EndVector(int v) { tracked_.EndVector(LaneOf(v)); }
-  /// Returns whether all were calm; then they count.
-  HWY_INLINE bool Keep() {
+  HWY_INLINE bool End() {
     if (HWY_UNLIKELY(!check_.AllCalm())) return false;
     REGARD_UNROLL for (int v = 0; v < NV; ++v) hn::Store(sum_[v], DF(), block_.block_sum + LaneOf(v));
-    tracked_.template Keep<NV>(at_, block_);
+    tracked_.template Keep<NV>({first_key_, key_, first_vector_}, block_);
     return true;
   }
 
- private:
-  HWY_INLINE int LaneOf(int v) const { return (at_.first_vector + v) * kLanes; }
+  HWY_INLINE int key() const { return key_; }
 
-  const TilePlace at_;
+ private:
+  HWY_INLINE int LaneOf(int v) const { return (first_vector_ + v) * kLanes; }
+
+  const std::int64_t first_key_;
+  const int first_vector_;
+  int key_;
   QueryBlock& block_;
-  Word* HWY_RESTRICT const words_;
+  KeyBlock& keys_;
+  Word* HWY_RESTRICT words_;
   CalmCheck<kClamps> check_;
   VF sum_[NV];
   typename Tracker::Tiles tracked_;
@@ -181,17 +160,33 @@ class TileWeighing {
 template <int NV, bool kClamps, class Tracker>
 HWY_INLINE bool WeighIfCalm(const TilePlace& at, QueryBlock& block, KeyBlock& keys, Tracker& tracker,
                             const VF (&s)[NV][kKeyTile]) {
-  TileWeighing<NV, kClamps, Tracker> weights(at, block, keys, tracker);
-  REGARD_UNROLL for (int v = 0; v < NV; ++v) {
-    weights.BeginVector(v);
-    REGARD_UNROLL for (int j = 0; j < kTileWords; ++j) {
-      weights.Take(
-          v, j, [&](int e) HWY_ATTR __attribute__((always_inline)) { return s[v][j * kPerWord + e]; });
-    }
-    weights.EndVector(v);
-  }
-  return weights.Keep();
+  CalmWeights<NV, kClamps, Tracker> weights(at.first_key, at.first_vector, block, keys, tracker);
+  return GiveTile(at.key, s, weights);
 }
+
+/// A weight by the final lse: at most 1, whatever the roundings of score and lse, and whatever lse a caller brings.
+HWY_INLINE VF FinalWeight(VF score) { return Exp2(hn::Min(score, hn::Zero(DF()))); }
+
+/// Takes scores by the final lse, see RunTiles; writes weights [kKeyBlock, kQueryRows], from the first of the vectors on.
+class PutWeights {
+ public:
+  HWY_INLINE explicit PutWeights(float* weights) : weights_(weights) {}
+
+  HWY_INLINE void Begin(int key) { at_ = weights_ + key * kQueryRows; }
+  HWY_INLINE void BeginVector(int) {}
+  template <class ScoreOf>
+  HWY_INLINE void Take(int v, int j, const ScoreOf& score_of) {
+    REGARD_UNROLL for (int e = 0; e < kPerWord; ++e) {
+      hn::Store(FinalWeight(score_of(e)), DF(), at_ + (j * kPerWord + e) * kQueryRows + v * kLanes);
+    }
+  }
+  HWY_INLINE void EndVector(int) {}
+  HWY_INLINE bool End() { return true; }
+
+ private:
+  float* HWY_RESTRICT weights_;
+  float* HWY_RESTRICT at_;
+};
 
 /// Where WeighTile leaves weights as f32, [kKeyTile, kQueryRows].
 HWY_INLINE float* TileWeights(const TilePlace& at, KeyBlock& keys) {

@@ -78,8 +78,7 @@ HWY_NOINLINE void WeightTileOf(const CallConstants& call, const TilePlace& at, c
   float* HWY_RESTRICT weights = scratch.keys->weights + at.key * kQueryRows + lane0;
   REGARD_UNROLL for (int v = 0; v < NV; ++v) {
     REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) {
-      // At most 1, whatever the roundings of score and lse, and whatever lse a caller brings.
-      VF p = Exp2(hn::Min(s[v][j], hn::Zero(d)));
+      VF p = FinalWeight(s[v][j]);
       if constexpr (!kPlain) {
         if (scratch.any_undefined) {
           const VF undefined = hn::Load(d, scratch.undefined + lane0 + v * kLanes);
@@ -99,45 +98,11 @@ HWY_INLINE void WeightTile(int num_vectors, const CallConstants& call, const Til
   WeightTileOf<NV, kPlain>(call, at, scratch);
 }
 
-/// Tiles [tile, end) that every row sees, no option touches and all vectors hold, the weights of each between the products of the next, as
-/// ScoreRun takes them. Bits are those of WeightTileOf.
-HWY_NOINLINE inline void WeightRun(const CallConstants& call, std::int64_t first_key, int tile, int end,
-                                   const WeightScratch& scratch) {
-  const DF d;
-  constexpr int NV = kQueryVectors;
+/// Tiles [tile, end) that every row sees, no option touches and all vectors hold, in a run. Bits are those of WeightTileOf.
+HWY_NOINLINE inline void WeightRun(const CallConstants& call, int tile, int end, const WeightScratch& scratch) {
   KeyBlock& keys = *scratch.keys;
-  const QueryBlock& block = *scratch.block;
-  const std::int64_t words = WordsOf(call.kv.head_dim);
-  VF s[NV][kKeyTile];
-  RelativeScores<NV, true>(call, {first_key, tile * kKeyTile, 0}, block, keys, s);
-  float* HWY_RESTRICT weights = keys.weights + tile * kKeyTile * kQueryRows;
-  const auto weigh = [&](int v, int j, VF score)
-                         HWY_ATTR { hn::Store(Exp2(hn::Min(score, hn::Zero(d))), d, weights + j * kQueryRows + v * kLanes); };
-  for (; tile + 1 < end; ++tile, weights += kKeyTile * kQueryRows) {
-    float* HWY_RESTRICT scores = keys.tile;
-    REGARD_UNROLL for (int v = 0; v < NV; ++v) {
-      const VF from = StartOfProducts(hn::Load(d, block.neg_ref + v * kLanes));
-      REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) {
-        hn::Store(s[v][j], d, scores + (v * kKeyTile + j) * kLanes);
-        s[v][j] = from;
-      }
-    }
-    const TileKeys next(keys, (tile + 1) * kKeyTile);
-    const Word* HWY_RESTRICT q = block.q;
-    std::int64_t i = 0;
-    REGARD_UNROLL for (int v = 0; v < NV; ++v) {
-      REGARD_UNROLL for (int j = 0; j < kKeyTile; j += kPerWord) {
-        REGARD_UNROLL for (int e = j; e < j + kPerWord; ++e) weigh(v, e, hn::Load(d, scores + (v * kKeyTile + e) * kLanes));
-        REGARD_UNROLL for (int n = 0; n < kWordsBetween; ++n, ++i, q += kQueryRows) MultiplyWord(q, next, i, s);
-      }
-    }
-    for (; i < words; ++i, q += kQueryRows) MultiplyWord(q, next, i, s);
-    REGARD_UNROLL for (int v = 0; v < NV; ++v) {
-      const VF start = hn::Load(d, block.neg_ref + v * kLanes);
-      REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) s[v][j] = FinishScore(s[v][j], start, call.q_factor);
-    }
-  }
-  REGARD_UNROLL for (int v = 0; v < NV; ++v) { REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) weigh(v, j, s[v][j]); }
+  PutWeights put(keys.weights);
+  RunTiles<kQueryVectors>(ScoreProducts(call, *scratch.block, keys, 0, false), tile, end, keys.tile, put);
 }
 
 /// Zeros on the vectors of a tile that no row needs.
@@ -181,7 +146,7 @@ HWY_INLINE bool WeighKeyBlock(const CallConstants& call, std::int64_t first_key,
       if (runs && rows.all) {
         int end = key + kKeyTile;
         while (end < n && rows_of(end).all) end += kKeyTile;
-        WeightRun(call, first_key, key / kKeyTile, end / kKeyTile, scratch);
+        WeightRun(call, key / kKeyTile, end / kKeyTile, scratch);
         key = end - kKeyTile;
         continue;
       }
