@@ -338,15 +338,24 @@ TEST_P(PrefillTest, OnlyMinusInfinityScores) {
   for (const float x : test.lse) EXPECT_EQ(x, -kInfinity);
 }
 
+// Rows that see a value which is not finite have it; others, in the same vector, do not. Infinities of both signs make NaN of those that see both.
 TEST_P(PrefillTest, VisibleNonFiniteValues) {
-  for (const bool causal : {false, true}) {
-    for (const float bad : {kNaN, kInfinity, -kInfinity}) {
-      KernelCase test(In({.rows = 70, .kv_len = 70, .v_dim = 6, .causal = causal}), 80);
-      test.Value(33)[2] = bad;
-      Run(test, test.rows);
-      for (std::size_t i = 0; i < 70; ++i) {
-        for (std::size_t c = 0; c < 6; ++c) {
-          EXPECT_EQ(std::isfinite(test.context[i * 6 + c]), c != 2 || (causal && i < 33)) << "row " << i << ", column " << c;
+  for (const std::int64_t kv_len : {70, 72}) {
+    for (const bool causal : {false, true}) {
+      for (const float bad : {kNaN, kInfinity, -kInfinity}) {
+        KernelCase test(In({.rows = 70, .kv_len = kv_len, .v_dim = 6, .causal = causal}), 80);
+        test.Value(33)[2] = bad;
+        test.Value(40)[3] = kInfinity;
+        test.Value(45)[3] = -kInfinity;
+        Run(test, test.rows);
+        for (std::int64_t i = 0; i < 70; ++i) {
+          SCOPED_TRACE(std::to_string(kv_len) + " keys, row " + std::to_string(i));
+          const auto sees = [&](std::int64_t key) { return !causal || key <= kv_len - 70 + i; };
+          const float* const context = test.context.data() + i * 6;
+          EXPECT_EQ(std::isfinite(context[2]), !sees(33));
+          EXPECT_EQ(std::isfinite(context[3]), !sees(40));
+          EXPECT_EQ(std::isnan(context[3]), sees(45));
+          for (const int c : {0, 1, 4, 5}) EXPECT_TRUE(std::isfinite(context[c])) << c;
         }
       }
     }
