@@ -20,12 +20,7 @@ HWY_INLINE std::int64_t BinBegin(std::int64_t bin, std::int64_t bins, std::int64
 HWY_INLINE void AddKeyMass(const WeightScratch& scratch, int n, double* key_mass) {
   const DF d;
   static_assert(kSubBlock == 16 && kKeyBlock % kSubBlock == 0);
-  const auto sum_of = [&](int key) HWY_ATTR {
-    const float* const w = scratch.keys->weights + key * kQueryRows;
-    VF sum = hn::Load(d, w);
-    for (int v = 1; v < kQueryVectors; ++v) sum = hn::Add(sum, hn::Load(d, w + v * kLanes));
-    return sum;
-  };
+  const auto sum_of = [&](int key) HWY_ATTR { return hn::Load(d, scratch.key_sums + key * kLanes); };
   for (int key = 0; key < n; key += kSubBlock) {
     alignas(64) float block_sums[kSubBlock / 4 * kBlockSums];
     alignas(64) float sums[kSubBlock];
@@ -96,38 +91,43 @@ HWY_INLINE void BeginPooled(const WeightReductions& out, const WeightScratch& sc
   if (pooled.max != nullptr) std::fill(pooled.max + cols.first * kQueryRows, pooled.max + cols.end * kQueryRows, 0.0f);
 }
 
-/// Adds keys [begin, end) of the block to one column bin.
-template <bool kMax>
-HWY_INLINE void PoolKeys(const float* HWY_RESTRICT weights, int begin, int end, float* HWY_RESTRICT to_sum,
+/// Adds keys [begin, end) of a block, NV vectors of numbers each, to one column bin.
+template <int NV, bool kMax>
+HWY_INLINE void PoolKeys(const float* HWY_RESTRICT numbers, int begin, int end, float* HWY_RESTRICT to_sum,
                          float* HWY_RESTRICT to_max) {
   const DF d;
-  VF sum[kQueryVectors], max[kQueryVectors];
-  REGARD_UNROLL for (int v = 0; v < kQueryVectors; ++v) sum[v] = max[v] = hn::Zero(d);
+  VF sum[NV], max[NV];
+  REGARD_UNROLL for (int v = 0; v < NV; ++v) sum[v] = max[v] = hn::Zero(d);
   for (int key = begin; key < end; ++key) {
-    REGARD_UNROLL for (int v = 0; v < kQueryVectors; ++v) {
-      const VF w = hn::Load(d, weights + key * kQueryRows + v * kLanes);
-      sum[v] = hn::Add(sum[v], w);
-      if constexpr (kMax) max[v] = hn::Max(max[v], w);
+    REGARD_UNROLL for (int v = 0; v < NV; ++v) {
+      const VF number = hn::Load(d, numbers + (key * NV + v) * kLanes);
+      sum[v] = hn::Add(sum[v], number);
+      if constexpr (kMax) max[v] = hn::Max(max[v], number);
     }
   }
-  REGARD_UNROLL for (int v = 0; v < kQueryVectors; ++v) {
+  REGARD_UNROLL for (int v = 0; v < NV; ++v) {
     hn::Store(hn::Add(hn::Load(d, to_sum + v * kLanes), sum[v]), d, to_sum + v * kLanes);
     if constexpr (kMax) hn::Store(hn::Max(hn::Load(d, to_max + v * kLanes), max[v]), d, to_max + v * kLanes);
   }
 }
 
-HWY_INLINE void PoolBlock(const WeightReductions& out, std::int64_t first_key, int n, const WeightScratch& scratch,
-                          const PooledRows& pooled) {
+/// row: the first of the block. Where all rows fall into one bin, their sums are pooled, as if they were a single vector's.
+HWY_INLINE void PoolBlock(const WeightReductions& out, std::int64_t row, std::int64_t first_key, int n,
+                          const WeightScratch& scratch, const PooledRows& pooled) {
   const float* const weights = scratch.keys->weights;
-  const std::int64_t first = out.key_origin + first_key;
+  const std::int64_t first = out.key_origin + first_key, first_row = out.row_origin + row;
+  const bool one_bin =
+      BinOf(first_row, out.pooled_rows, out.q_len) == BinOf(first_row + scratch.block->num_rows - 1, out.pooled_rows, out.q_len);
   std::int64_t bin = BinOf(first, out.pooled_cols, out.kv_len);
   for (int begin = 0; begin < n; ++bin) {
     const int end = static_cast<int>(std::min<std::int64_t>(n, BinBegin(bin + 1, out.pooled_cols, out.kv_len) - first));
     float* const sum = pooled.sum + bin * kQueryRows;
-    if (pooled.max == nullptr) {
-      PoolKeys<false>(weights, begin, end, sum, nullptr);
+    if (pooled.max != nullptr) {
+      PoolKeys<kQueryVectors, true>(weights, begin, end, sum, pooled.max + bin * kQueryRows);
+    } else if (one_bin) {
+      PoolKeys<1, false>(scratch.key_sums, begin, end, sum, nullptr);
     } else {
-      PoolKeys<true>(weights, begin, end, sum, pooled.max + bin * kQueryRows);
+      PoolKeys<kQueryVectors, false>(weights, begin, end, sum, nullptr);
     }
     begin = end;
   }

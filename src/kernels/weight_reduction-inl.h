@@ -47,7 +47,7 @@ inline void ReduceWeights(const KvHead& kv_head, const RowOptions& options, cons
         if (out.key_mass != nullptr) AddKeyMass(scratch, n, out.key_mass + key);
         if (out.key_count != nullptr) CountRows(scratch, n, out.key_count + key);
         if (out.key_top_k > 0) ListTopRows(out, row, key, n, scratch);
-        if (out.pooled != nullptr) PoolBlock(out, key, n, scratch, pooled);
+        if (out.pooled != nullptr) PoolBlock(out, row, key, n, scratch, pooled);
         if (out.distances != nullptr) AddDistances(kv, out, key, n, scratch);
       },
       [&](std::int64_t row) HWY_ATTR {

@@ -23,6 +23,7 @@ namespace regard::internal::HWY_NAMESPACE {
 struct WeightScratch {
   QueryBlock* block;
   KeyBlock* keys;
+  float* key_sums;   // [kKeyBlock, kLanes]: of each key the weights of all vectors of rows, lane by lane
   float* undefined;  // [kQueryRows]: NaN for a row whose lse is NaN, else 0
   bool any_undefined;
 };
@@ -30,7 +31,7 @@ struct WeightScratch {
 HWY_INLINE std::size_t WeightScratchBytes(std::int64_t head_dim) {
   const std::int64_t zeros = (std::max<std::int64_t>(head_dim, kKeyBlock) + 15) / 16 * 16;
   const std::int64_t floats =
-      zeros + kQueryRows + 2 * kKeyBlock * kQueryRows + head_dim * kQueryRows + kKeyBlock * Padded(head_dim);
+      zeros + kQueryRows + kKeyBlock * (2 * kQueryRows + kLanes + Padded(head_dim)) + head_dim * kQueryRows;
   return (sizeof(QueryBlock) + sizeof(KeyBlock) + static_cast<std::size_t>(floats) * sizeof(float) + 63) / 64 * 64;
 }
 
@@ -46,6 +47,7 @@ HWY_INLINE WeightScratch PlaceWeightScratch(void* memory, std::int64_t head_dim)
   scratch.keys->weights = take(kKeyBlock * kQueryRows);
   scratch.keys->bias = take(kKeyBlock * kQueryRows);
   scratch.keys->k_copy = take(kKeyBlock * Padded(head_dim));
+  scratch.key_sums = take(kKeyBlock * kLanes);
   scratch.undefined = take(kQueryRows);
   scratch.block->q = reinterpret_cast<Word*>(take(head_dim * kQueryRows));
   scratch.block->acc = nullptr;
@@ -69,23 +71,51 @@ HWY_INLINE void BeginWeightBlock(const CallConstants& call, const QueryRow* rows
   }
 }
 
+/// Takes scores by the final lse, see RunTiles; writes weights and sums of keys.
+class PutWeightsAndSums {
+ public:
+  HWY_INLINE PutWeightsAndSums(const WeightScratch& scratch, int first_vector)
+      : weights_(scratch.keys->weights + first_vector * kLanes), sums_(scratch.key_sums) {}
+
+  HWY_INLINE void Begin(int key) { key_ = key; }
+  HWY_INLINE void BeginVector(int) {}
+  template <class ScoreOf>
+  HWY_INLINE void Take(int v, int j, const ScoreOf& score_of) {
+    REGARD_UNROLL for (int e = 0; e < kPerWord; ++e) Put(v, j * kPerWord + e, FinalWeight(score_of(e)));
+  }
+  /// The weight of vector v, counted from the first, with key j of the tile; vectors in ascending order.
+  HWY_INLINE void Put(int v, int j, VF weight) {
+    const DF d;
+    float* const sum = sums_ + (key_ + j) * kLanes;
+    hn::Store(weight, d, weights_ + (key_ + j) * kQueryRows + v * kLanes);
+    hn::Store(v == 0 ? weight : hn::Add(hn::Load(d, sum), weight), d, sum);
+  }
+  HWY_INLINE void EndVector(int) {}
+  HWY_INLINE bool End() { return true; }
+
+ private:
+  float* HWY_RESTRICT weights_;
+  float* HWY_RESTRICT sums_;
+  std::int64_t key_;
+};
+
 template <int NV, bool kPlain>
 HWY_NOINLINE void WeightTileOf(const CallConstants& call, const TilePlace& at, const WeightScratch& scratch) {
   const DF d;
-  const int lane0 = at.first_vector * kLanes;
   VF s[NV][kKeyTile];
   RelativeScores<NV, kPlain>(call, at, *scratch.block, *scratch.keys, s);  // relative to −neg_ref, here lse
-  float* HWY_RESTRICT weights = scratch.keys->weights + at.key * kQueryRows + lane0;
+  PutWeightsAndSums to(scratch, at.first_vector);
+  to.Begin(at.key);
   REGARD_UNROLL for (int v = 0; v < NV; ++v) {
     REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) {
       VF p = FinalWeight(s[v][j]);
       if constexpr (!kPlain) {
         if (scratch.any_undefined) {
-          const VF undefined = hn::Load(d, scratch.undefined + lane0 + v * kLanes);
+          const VF undefined = hn::Load(d, scratch.undefined + (at.first_vector + v) * kLanes);
           p = hn::IfThenZeroElse(hn::Eq(s[v][j], hn::Set(d, -kInf)), hn::Add(p, undefined));
         }
       }
-      hn::Store(p, d, weights + j * kQueryRows + v * kLanes);
+      to.Put(v, j, p);
     }
   }
 }
@@ -101,7 +131,7 @@ HWY_INLINE void WeightTile(int num_vectors, const CallConstants& call, const Til
 /// Tiles [tile, end) that every row sees, no option touches and all vectors hold, in a run. Bits are those of WeightTileOf.
 HWY_NOINLINE inline void WeightRun(const CallConstants& call, int tile, int end, const WeightScratch& scratch) {
   KeyBlock& keys = *scratch.keys;
-  PutWeights put(keys.weights);
+  PutWeightsAndSums put(scratch, 0);
   RunTiles<kQueryVectors>(ScoreProducts(call, *scratch.block, keys, 0, false), tile, end, keys.tile, put);
 }
 
@@ -139,6 +169,7 @@ HWY_INLINE bool WeighKeyBlock(const CallConstants& call, std::int64_t first_key,
     const TileRows rows = rows_of(key);
     if (rows.some == 0) {
       ClearTile(scratch, key, 0, kQueryVectors);
+      std::fill_n(scratch.key_sums + key * kLanes, kKeyTile * kLanes, 0.0f);
       continue;
     }
     block.saw_key |= rows.some;
