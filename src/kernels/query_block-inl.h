@@ -128,6 +128,10 @@ HWY_INLINE TileRows RowsThatSee(const KeyBlock& keys, int key, std::uint64_t all
 /// Runs of tiles on the same vectors, in ascending order.
 HWY_INLINE void FindSegments(int n, KeyBlock& keys) {
   keys.num_segments = 0;
+  if (!keys.has_visible) {
+    keys.segments[keys.num_segments++] = {0, n, keys.scored[0].first, keys.scored[0].last};
+    return;
+  }
   for (int tile = 0; tile * kKeyTile < n; ++tile) {
     const TileVectors& vectors = keys.scored[tile];
     if (vectors.last < 0) continue;

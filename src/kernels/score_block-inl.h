@@ -165,7 +165,7 @@ HWY_INLINE void ScoreKeyBlock(const CallConstants& call, std::int64_t first_key,
     const int num_vectors = rows.vectors.last - rows.vectors.first + 1;
     if constexpr (kRunsTiles) {
       if (const RunChoice run = ChooseRun(call, block, keys, rows); run.may_run) {
-        int run_end = tile + 1;
+        int run_end = keys.has_visible ? tile + 1 : num_tiles;
         for (; run_end < num_tiles; ++run_end) {
           const TileRows next_rows = rows_of(run_end);
           if (next_rows.all != rows.all || next_rows.vectors != rows.vectors) break;

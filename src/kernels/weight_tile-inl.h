@@ -175,7 +175,7 @@ HWY_INLINE bool WeighKeyBlock(const CallConstants& call, std::int64_t first_key,
     block.saw_key |= rows.some;
     if constexpr (kRunsTiles) {
       if (runs && rows.all) {
-        int end = key + kKeyTile;
+        int end = keys.has_visible ? key + kKeyTile : n;
         while (end < n && rows_of(end).all) end += kKeyTile;
         WeightRun(call, key / kKeyTile, end / kKeyTile, scratch);
         key = end - kKeyTile;
