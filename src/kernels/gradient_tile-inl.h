@@ -197,25 +197,22 @@ HWY_INLINE TileKinds SortTiles(const CallConstants& call, int n, const QueryBloc
     keys.scored[tile] = rows.vectors;
     kinds.is_plain[tile] = rows.all && plain_scores;
     const bool runs = kinds.is_plain[tile] && query.num_vectors == kQueryVectors;
-    kinds.runs_weights[tile] = runs && call.kv.head_dim >= kQueryVectors * kRunWords;
+    kinds.runs_weights[tile] = runs && call.kv.head_dim >= MinRunWords(kQueryVectors);
     // One multiplication hides by itself in fewer dims.
-    kinds.runs_gradients[tile] = runs && call.kv.v_dim >= 2 * kQueryVectors * kRunWords && options.dropout_threshold == 0;
+    kinds.runs_gradients[tile] = runs && call.kv.v_dim >= 2 * MinRunWords(kQueryVectors) && options.dropout_threshold == 0;
   }
   return kinds;
 }
 
 /// Takes the tiles that some row sees in ascending order: run(tile, end) those that may be in one, single(tile, its vectors) each other.
 template <class Run, class Single>
-HWY_INLINE void ForEachTile(const KeyBlock& keys, [[maybe_unused]] const bool (&may_run)[kTiles], const Run& run,
-                            const Single& single) {
+HWY_INLINE void ForEachTile(const KeyBlock& keys, const bool (&may_run)[kTiles], const Run& run, const Single& single) {
   for (int tile = 0; tile < kTiles; ++tile) {
-    if constexpr (kRunsTiles) {
-      int end = tile;
-      while (end < kTiles && may_run[end]) ++end;
-      if (end > tile) run(tile, end);
-      tile = end;
-      if (tile == kTiles) return;
-    }
+    int end = tile;
+    while (end < kTiles && may_run[end]) ++end;
+    if (end > tile) run(tile, end);
+    tile = end;
+    if (tile == kTiles) return;
     if (keys.scored[tile].last >= 0) single(tile, keys.scored[tile]);
   }
 }

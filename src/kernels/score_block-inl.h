@@ -67,7 +67,7 @@ struct RunChoice {
 /// between the products, they cost more than a run wins (with a bias 1.26 times the time of none; so 1.13).
 HWY_INLINE RunChoice ChooseRun(const CallConstants& call, const QueryBlock& block, const KeyBlock& keys, const TileRows& rows) {
   const int num_vectors = rows.vectors.last - rows.vectors.first + 1;
-  const bool in_time = WordsOf(call.kv.head_dim) >= num_vectors * kRunWords;
+  const bool in_time = WordsOf(call.kv.head_dim) >= MinRunWords(num_vectors);
   if (call.options.soft_cap > 0 || call.options.has_alibi || !block.all_referenced || !in_time) return {false, RunOption::kNone};
   if (rows.all && num_vectors == kQueryVectors && !block.has_faint) {
     return {true, call.options.has_bias ? RunOption::kBias : RunOption::kNone};
@@ -163,21 +163,19 @@ HWY_INLINE void ScoreKeyBlock(const CallConstants& call, std::int64_t first_key,
     block.saw_key |= rows.some;
     keys.all_seen &= rows.all;
     const int num_vectors = rows.vectors.last - rows.vectors.first + 1;
-    if constexpr (kRunsTiles) {
-      if (const RunChoice run = ChooseRun(call, block, keys, rows); run.may_run) {
-        int run_end = keys.has_visible ? tile + 1 : num_tiles;
-        for (; run_end < num_tiles; ++run_end) {
-          const TileRows next_rows = rows_of(run_end);
-          if (next_rows.all != rows.all || next_rows.vectors != rows.vectors) break;
-          block.saw_key |= next_rows.some;
-        }
-        const int done =
-            ScoreRunOf(num_vectors, run.option, call, first_key, rows.vectors.first, tile, run_end, block, keys, tracker, beside);
-        std::fill(keys.scored + tile, keys.scored + done, rows.vectors);
-        tile = done;  // seen like those before it, if it is not the end
-        if (tile == run_end) continue;
-        block.has_faint |= options.has_bias;  // biases that hide keys with large numbers come by the thousand
+    if (const RunChoice run = ChooseRun(call, block, keys, rows); run.may_run) {
+      int run_end = keys.has_visible ? tile + 1 : num_tiles;
+      for (; run_end < num_tiles; ++run_end) {
+        const TileRows next_rows = rows_of(run_end);
+        if (next_rows.all != rows.all || next_rows.vectors != rows.vectors) break;
+        block.saw_key |= next_rows.some;
       }
+      const int done =
+          ScoreRunOf(num_vectors, run.option, call, first_key, rows.vectors.first, tile, run_end, block, keys, tracker, beside);
+      std::fill(keys.scored + tile, keys.scored + done, rows.vectors);
+      tile = done;  // seen like those before it, if it is not the end
+      if (tile == run_end) continue;
+      block.has_faint |= options.has_bias;  // biases that hide keys with large numbers come by the thousand
     }
     const bool plain = rows.all && plain_scores;
     const TilePlace at = {first_key, tile * kKeyTile, rows.vectors.first};

@@ -164,7 +164,7 @@ HWY_INLINE bool WeighKeyBlock(const CallConstants& call, std::int64_t first_key,
   const auto rows_of = [&](int key) HWY_ATTR {
     return keys.has_visible ? RowsThatSee(keys, key, block.all_rows) : TileRows{block.all_rows, true, {0, block.num_vectors - 1}};
   };
-  const bool runs = plain && block.num_vectors == kQueryVectors && WordsOf(call.kv.head_dim) >= kQueryVectors * kRunWords;
+  const bool runs = plain && block.num_vectors == kQueryVectors && WordsOf(call.kv.head_dim) >= MinRunWords(kQueryVectors);
   for (int key = 0; key < n; key += kKeyTile) {
     const TileRows rows = rows_of(key);
     if (rows.some == 0) {
@@ -173,14 +173,12 @@ HWY_INLINE bool WeighKeyBlock(const CallConstants& call, std::int64_t first_key,
       continue;
     }
     block.saw_key |= rows.some;
-    if constexpr (kRunsTiles) {
-      if (runs && rows.all) {
-        int end = keys.has_visible ? key + kKeyTile : n;
-        while (end < n && rows_of(end).all) end += kKeyTile;
-        WeightRun(call, key / kKeyTile, end / kKeyTile, scratch);
-        key = end - kKeyTile;
-        continue;
-      }
+    if (runs && rows.all) {
+      int end = keys.has_visible ? key + kKeyTile : n;
+      while (end < n && rows_of(end).all) end += kKeyTile;
+      WeightRun(call, key / kKeyTile, end / kKeyTile, scratch);
+      key = end - kKeyTile;
+      continue;
     }
     const auto [first, last] = rows.vectors;
     ClearTile(scratch, key, 0, first);
