@@ -61,7 +61,8 @@ HWY_NOINLINE inline KeyBits ShownByBias(const float* values, std::int64_t stride
     const DF d;
     for (; i + kLanes <= n; i += kLanes) {
       std::uint8_t packed[8] = {};
-      hn::StoreMaskBits(d, hn::Ne(hn::LoadU(d, values + i), hn::Set(d, -kInf)), packed);
+      // Not by Ne, which on AVX says of a NaN that it does not differ: a NaN is seen.
+      hn::StoreMaskBits(d, hn::Not(hn::Eq(hn::LoadU(d, values + i), hn::Set(d, -kInf))), packed);
       bits.word[i / 64] |= std::uint64_t{packed[0] | std::uint32_t{packed[1]} << 8} << (i % 64);
     }
   }

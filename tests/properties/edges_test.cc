@@ -114,6 +114,19 @@ TEST_P(Edges, ABiasOfInfinityOrNaNSpoilsItsRow) {
   }
 }
 
+// A −inf that hides another key of the row hides none but that one: with rows and keys enough for every kernel's vectors.
+TEST_P(Edges, ABiasOfNaNSpoilsItsRowBesideOneThatHides) {
+  constexpr std::int64_t kKeys = 37;
+  for (const std::int64_t rows : {1, 20}) {
+    Tensor q(DType::kF32, {rows, 1}), kv(DType::kF32, {kKeys, 1}), bias(DType::kF32, {rows, kKeys});
+    bias.MutableAs<float>()[5] = kNaN;
+    for (std::int64_t i = 0; i < rows; ++i) bias.MutableAs<float>()[i * kKeys + 9] = -kInfinity;
+    const AttentionResult r = Run(q, kv, kv, {.bias = bias});
+    EXPECT_TRUE(std::isnan(r.context(0, 0)) && std::isnan(r.lse(0))) << rows;
+    for (std::int64_t i = 1; i < rows; ++i) EXPECT_NEAR(r.lse(i), std::log(kKeys - 1.0), 1e-6);
+  }
+}
+
 TEST_P(Edges, ACapMakesInfiniteScoresFinite) {
   const Tensor q = Column({1}), k = Column({kInfinity, -kInfinity}), v = Column({1, 0});
   const AttentionResult r = Run(q, k, v, {.scale = 1.0f, .soft_cap = 2});
