@@ -33,12 +33,12 @@
 // the sum of theirs, as in ring attention.
 //
 // Arithmetic is f32 with f32 sums whatever the element types (the reference path: f64; d_bias, d_alibi_slopes and d_sinks are summed in
-// f64), rounded once into the result's type. Bits never depend on threads or on batch companions (staged has its BLAS' bits), and d_q, d_k and d_v of a segment are
-// those that it has in a call of its own. The context is used as it is given: one stored in 16 bits has its rounding in delta, and so in
-// all gradients but d_v; it counts most where terms nearly cancel (d_bias, d_alibi_slopes). So has one whose weights were rounded, as
-// those of a forward run on AVX3_BF16 are where q, k and v are bf16: run it with ExecOptions::isa "AVX3" and an f32 context where
-// gradients have to be as good as f32. Keys and values may lie in a KvCache (Inputs::cache); d_k and d_v then have an axis of kept keys,
-// in order.
+// f64), rounded once into the result's type. Bits never depend on threads or on batch companions (staged has its BLAS' bits), and d_q, d_k
+// and d_v of a segment are those that it has in a call of its own. The context is used as it is given: one stored in 16 bits has its
+// rounding in delta, and so in all gradients but d_v; it counts most where terms nearly cancel (d_bias, d_alibi_slopes). So has one whose
+// weights were rounded, as those of a forward run on AVX3_BF16 are where q, k and v are bf16: run it with ExecOptions::isa "AVX3" and an
+// f32 context where gradients have to be as good as f32. Keys and values may lie in a KvCache (Inputs::cache); d_k and d_v then have an
+// axis of kept keys, in order.
 //
 // Cost: 10 · head_dim flop for each visible pair where the forward pass has 4, and about 2.5 times its time; d_bias and d_alibi_slopes
 // together or alone half as much again. Memory is O(tokens): 32 bytes a query, with segments up to 72 a query and key more; for each

@@ -29,8 +29,8 @@
 // of AVX3_BF16 multiplies i8 by q and weights as 16-bit integers, which adds about 10⁻⁴ to what i8 has lost already (docs/numerics.md).
 //
 // **Memory**, in bytes: a page is kv_heads · page_len · (row of k + row of v), where a row is dim · size of an element, for i8 dim + 4; a
-// sequence holds ⌈length / page_len⌉ of them. Beside pages 16 · kv_heads bytes each, 65 KB or a 64th a block of them, and 8 bytes a token in sequences
-// that forgot some.
+// sequence holds ⌈length / page_len⌉ of them. Beside pages 16 · kv_heads bytes each, 65 KB or a 64th a block of them, and 8 bytes a token in
+// sequences that forgot some.
 //
 // Guarantees. A call that throws has changed nothing. Caches count their sequences alike, so that the same calls give the same ids in the cache
 // of each layer; an id of another cache is therefore not noticed. A cache that was moved from may be assigned to or destroyed, no

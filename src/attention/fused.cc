@@ -22,8 +22,8 @@ constexpr std::int64_t kMinPrefillRows = 16;
 static_assert(kMinPrefillRows - 1 <= kMaxDecodeRows);
 
 // Rows of one prefill task: enough that a block of keys is read from L2 for four query tiles, few enough that four threads find work in
-// one head of 1,024 tokens; and as many as fill the lanes of what the kernel takes at once. Heads of a group share a task only when a head alone
-// would leave most lanes of a tile empty.
+// one head of 1,024 tokens; and as many as fill the lanes of what the kernel takes at once. Heads of a group share a task only when a head
+// alone would leave most lanes of a tile empty.
 constexpr std::int64_t kMinRowsPerTask = 256;
 constexpr std::int64_t kMinRowsOfOneHead = 64;
 
@@ -58,8 +58,8 @@ std::int64_t Splits(std::int64_t kv_len) { return std::max<std::int64_t>(1, Ceil
 struct FusedLayout {
   KernelInputsLayout inputs;  // shared, written before the tasks start
   std::size_t tasks;          // likewise
-  std::size_t state_ref, state_sum, state_acc,
-      state_saw;                                   // decode over several splits: of each sequence [kv_heads, splits, rows]
+  // Decode over several splits: of each sequence [kv_heads, splits, rows].
+  std::size_t state_ref, state_sum, state_acc, state_saw;
   std::size_t rows, row_context, row_lse, kernel;  // per thread
   std::int64_t rows_per_thread;
   std::int64_t kernel_bytes = 0;  // of one thread

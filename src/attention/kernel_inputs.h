@@ -33,7 +33,8 @@ struct KernelInputsLayout {
   std::size_t row_keys, sequences, q, k, v, bias;
 };
 
-/// The queries of one head of a sequence. What they share is found once: a few rows against a few keys take no longer than finding all of it.
+/// The queries of one head of a sequence. What they share is found once: attention of few rows to few keys takes no longer than to find all
+/// of it for each.
 class HeadRows {
  public:
   /// Query i, counted from the sequence's first: everything but where the results go.

@@ -1,5 +1,5 @@
-// Vector exp2 and the tanh of the soft cap, which share a method: x = n + f, n in steps, f at most half of one; 2^f by a polynomial, and n added to the
-// exponent bits. Steps are of 1, or where a table fits registers of 1/32.
+// Vector exp2 and the tanh of the soft cap, which share a method: x = n + f, n in steps, f at most half of one; 2^f by a polynomial, and n
+// added to the exponent bits. Steps are of 1, or where a table fits registers of 1/32.
 #if defined(REGARD_KERNELS_EXP2_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef REGARD_KERNELS_EXP2_INL_H_
 #undef REGARD_KERNELS_EXP2_INL_H_
@@ -63,9 +63,10 @@ HWY_INLINE VF ClampForExp2(VF x) {
 
 #if REGARD_EXP2_BY_TABLE
 
-// 2^x = w · v: w, for the steps, is 2 to 4 times 2^steps; v = ((f + a)² + b) / 8 for |f| ≤ 1/64 is a square completed so that it takes one multiply-add,
-// and an addition to the exponent. Relative error of v 5.3e-8 under the condition that w · v is exactly 1 at 0. That is two operations of the multiply
-// pipes, where the polynomial of other targets takes five; a lookup, like additions and shifts, runs beside them.
+// 2^x = w · v: w, for the steps, is 2 to 4 times 2^steps; v = ((f + a)² + b) / 8 for |f| ≤ 1/64 is a square completed so that it takes one
+// multiply-add, and an addition to the exponent. Relative error of v 5.3e-8 under the condition that w · v is exactly 1 at 0. That is two
+// operations of the multiply pipes, where the polynomial of other targets takes five; a lookup, like additions and shifts, runs beside
+// them.
 inline constexpr float kSquareShift = 1.4427162408828735f, kSquareRest = 2.0813081263542175f;
 /// w of i 32nds times 2^−111, as bits, less i << 18: steps << 18, added to it, then count their whole part alone.
 alignas(64) inline constexpr std::int32_t kPowers[32] = {

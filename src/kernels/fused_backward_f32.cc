@@ -9,6 +9,7 @@
 //                              d_q += g k            like the values of the forward pass
 //                              d_v += pᵀ d_context   numbers times rows of d_context, vectors along dim
 //                              d_k += gᵀ q           likewise
+//            Tiles that no option touches go in runs, with AVX-512 p and g of one between the products of the next (tile_products-inl.h).
 //            In the triangle of causal attention all five products take the vectors of queries that see a tile of keys, no others.
 //            Four blocks of queries share a block of keys and its gradients. Beside the products of the first that sees them these come from
 //            where they were left one turn through all keys ago, line by line (soon_keys-inl.h).

@@ -210,7 +210,7 @@ TEST_P(BackwardTest, ARowsBitsDoNotDependOnItsCompanions) {
   }
 }
 
-// With AVX-512 a whole block of rows takes tiles in runs, of enough dims, and fewer rows never do.
+// A whole block of rows takes tiles in runs, with AVX-512 of enough dims, and fewer rows never do.
 TEST_P(BackwardTest, RunsOfTilesHaveTheBitsOfTilesOneByOne) {
   for (const std::int64_t dim : {47, 48, 49, 95, 96, 97, 130}) {
     SCOPED_TRACE(dim);

@@ -9,6 +9,7 @@
 //                per tile of kKeyTile keys: s = q k − row_ref + options; where s > threshold: move row_ref, rescale that lane;
 //                                           p = exp2(s); block_sum += p
 //                row_sum += block_sum; acc += (p v summed over the block from 0)
+//            Most tiles go in runs, with AVX-512 p of one between the products of the next (tile_products-inl.h).
 //            finish: context = acc / row_sum; lse = ln 2 · row_ref + ln row_sum; the sink's term added here
 // Numerics   exp2 within 3.5 ulp; invisible keys weigh exactly 0 and may hold anything; a row's bits depend on its own q, keys and
 //            options alone: lanes never mix, tiles and blocks sit on an absolute grid, an invisible key adds exactly nothing.

@@ -12,10 +12,13 @@
 #include "kernels/gradient_block-inl.h"
 #include "kernels/score_tile-inl.h"
 #include "kernels/soon_keys-inl.h"
+#include "kernels/tile_products-inl.h"
 #include "kernels/visibility-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace regard::internal::HWY_NAMESPACE {
+
+static_assert(kPerWord == 1, "a sum is taken as it is, without FinishScore, and a word has one key");
 
 /// Which gradient a tile is asked for.
 enum class Gradient {
@@ -54,8 +57,8 @@ HWY_INLINE TileProducts<SoonKeys> GradientProducts(const CallConstants& call, co
 /// Writes the weights of the tile [kKeyBlock, kQueryRows], exactly 0 where a key is not visible, and with a soft cap its slope to where the
 /// gradient will be. kPlain: no option touches the scores and every row sees every key.
 template <int NV, bool kPlain>
-HWY_NOINLINE void WeighTileOf(const CallConstants& call, const TilePlace& at, const GradientBlock& block, const KeyBlock& keys,
-                              const SoonKeys& soon, float* HWY_RESTRICT d_scores) {
+HWY_NOINLINE void WeightTile(const CallConstants& call, const TilePlace& at, const GradientBlock& block, const KeyBlock& keys,
+                             const SoonKeys& soon, float* HWY_RESTRICT d_scores) {
   const DF d;
   const int lane0 = at.first_vector * kLanes;
   const std::int64_t place = at.key * kQueryRows + lane0;
@@ -81,7 +84,7 @@ HWY_NOINLINE void WeighTileOf(const CallConstants& call, const TilePlace& at, co
   GiveTile(at.key, s, put);
 }
 
-/// Weights that are dropped change their sign, for DeriveTileOf, until ClearDropped.
+/// Weights that are dropped change their sign, for DeriveTile, until ClearDropped.
 HWY_NOINLINE inline void MarkDropped(const CallConstants& call, std::int64_t first_key, int n, const QueryBlock& block,
                                      const KeyBlock& keys) {
   const DF d;
@@ -111,8 +114,8 @@ HWY_NOINLINE inline void ClearDropped(int n, const KeyBlock& keys) {
 
 /// Writes the gradients of the tile [kKeyBlock, kQueryRows] from its weights, exactly 0 where a key is not visible.
 template <int NV, bool kPlain, Gradient kGradient>
-HWY_NOINLINE void DeriveTileOf(const CallConstants& call, const TilePlace& at, const GradientBlock& block, const KeyBlock& keys,
-                               const SoonKeys& soon, float* HWY_RESTRICT d_scores) {
+HWY_NOINLINE void DeriveTile(const CallConstants& call, const TilePlace& at, const GradientBlock& block, const KeyBlock& keys,
+                             const SoonKeys& soon, float* HWY_RESTRICT d_scores) {
   const DF d;
   const DU du;
   const int lane0 = at.first_vector * kLanes;
@@ -147,24 +150,24 @@ HWY_NOINLINE void DeriveTileOf(const CallConstants& call, const TilePlace& at, c
 }
 
 template <bool kPlain, int NV = 1>
-HWY_INLINE void WeighTile(int num_vectors, const CallConstants& call, const TilePlace& at, const GradientBlock& block,
-                          const KeyBlock& keys, const SoonKeys& soon, float* d_scores) {
+HWY_INLINE void WeightTileOf(int num_vectors, const CallConstants& call, const TilePlace& at, const GradientBlock& block,
+                             const KeyBlock& keys, const SoonKeys& soon, float* d_scores) {
   if constexpr (NV < kQueryVectors) {
-    if (num_vectors != NV) return WeighTile<kPlain, NV + 1>(num_vectors, call, at, block, keys, soon, d_scores);
+    if (num_vectors != NV) return WeightTileOf<kPlain, NV + 1>(num_vectors, call, at, block, keys, soon, d_scores);
   }
-  WeighTileOf<NV, kPlain>(call, at, block, keys, soon, d_scores);
+  WeightTile<NV, kPlain>(call, at, block, keys, soon, d_scores);
 }
 
 template <Gradient kGradient, bool kPlain, int NV = 1>
-HWY_INLINE void DeriveTile(int num_vectors, const CallConstants& call, const TilePlace& at, const GradientBlock& block,
-                           const KeyBlock& keys, const SoonKeys& soon, float* d_scores) {
+HWY_INLINE void DeriveTileOf(int num_vectors, const CallConstants& call, const TilePlace& at, const GradientBlock& block,
+                             const KeyBlock& keys, const SoonKeys& soon, float* d_scores) {
   if constexpr (NV < kQueryVectors) {
-    if (num_vectors != NV) return DeriveTile<kGradient, kPlain, NV + 1>(num_vectors, call, at, block, keys, soon, d_scores);
+    if (num_vectors != NV) return DeriveTileOf<kGradient, kPlain, NV + 1>(num_vectors, call, at, block, keys, soon, d_scores);
   }
-  DeriveTileOf<NV, kPlain, kGradient>(call, at, block, keys, soon, d_scores);
+  DeriveTile<NV, kPlain, kGradient>(call, at, block, keys, soon, d_scores);
 }
 
-/// Plain tiles [tile, end) of all vectors in runs.
+/// Plain tiles [tile, end) of all vectors in a run.
 HWY_NOINLINE inline void WeightRun(const TileProducts<SoonKeys>& scores, int tile, int end, KeyBlock& keys) {
   PutWeights put(keys.weights);
   RunTiles<kQueryVectors>(scores, tile, end, keys.tile, put);
@@ -198,7 +201,7 @@ HWY_INLINE TileKinds SortTiles(const CallConstants& call, int n, const QueryBloc
     kinds.is_plain[tile] = rows.all && plain_scores;
     const bool runs = kinds.is_plain[tile] && query.num_vectors == kQueryVectors;
     kinds.runs_weights[tile] = runs && call.kv.head_dim >= MinRunWords(kQueryVectors);
-    // One multiplication hides by itself in fewer dims.
+    // In fewer dims what is left, one multiplication a score, hides without a run.
     kinds.runs_gradients[tile] = runs && call.kv.v_dim >= 2 * MinRunWords(kQueryVectors) && options.dropout_threshold == 0;
   }
   return kinds;
@@ -255,9 +258,9 @@ HWY_INLINE bool DeriveKeyBlock(const CallConstants& call, std::int64_t first_key
         const TilePlace at = {first_key, tile * kKeyTile, vectors.first};
         const int num_vectors = vectors.last - vectors.first + 1;
         if (kinds.is_plain[tile]) {
-          WeighTile<true>(num_vectors, call, at, block, keys, soon_k, d_scores);
+          WeightTileOf<true>(num_vectors, call, at, block, keys, soon_k, d_scores);
         } else {
-          WeighTile<false>(num_vectors, call, at, block, keys, soon_k, d_scores);
+          WeightTileOf<false>(num_vectors, call, at, block, keys, soon_k, d_scores);
         }
       });
   const bool drops = options.dropout_threshold > 0;
@@ -270,9 +273,9 @@ HWY_INLINE bool DeriveKeyBlock(const CallConstants& call, std::int64_t first_key
         const TilePlace at = {first_key, tile * kKeyTile, vectors.first};
         const int num_vectors = vectors.last - vectors.first + 1;
         if (kinds.is_plain[tile]) {
-          DeriveTile<kGradient, true>(num_vectors, call, at, block, keys, soon_v, d_scores);
+          DeriveTileOf<kGradient, true>(num_vectors, call, at, block, keys, soon_v, d_scores);
         } else {
-          DeriveTile<kGradient, false>(num_vectors, call, at, block, keys, soon_v, d_scores);
+          DeriveTileOf<kGradient, false>(num_vectors, call, at, block, keys, soon_v, d_scores);
         }
       });
   if (drops) ClearDropped(n, keys);

@@ -161,7 +161,7 @@ struct KernelTable {
   std::int64_t (*prefill)(const KvHead& kv, const RowOptions& options, const QueryRow* rows, std::int64_t num_rows,
                           void* scratch);
   std::size_t (*prefill_scratch_bytes)(std::int64_t head_dim, std::int64_t v_dim);
-  /// Rows of which whole multiples leave no lane empty.
+  /// prefill leaves no lane empty where num_rows is a multiple of this.
   std::int64_t prefill_rows;
 
   /// prefill with a tracker: the same bits, and what `tracking` asks for. kv.v_dim may be 0: then no context is written, and v is not read.

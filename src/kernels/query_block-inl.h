@@ -76,7 +76,7 @@ struct TileVectors {
   bool operator==(const TileVectors&) const = default;
 };
 
-/// A run of keys of one block that vectors first…last of the query block work on.
+/// Neighbouring keys of one block that vectors first…last of the query block work on.
 struct Segment {
   int key_begin, key_end;  // in the block
   int first, last;
@@ -87,7 +87,7 @@ struct KeyBlock {
   alignas(64) std::uint32_t lane_bit[kQueryRows];  // row r's bit in its half of a visibility word
   alignas(64) float distance[kQueryRows];          // position − origin
   alignas(64) float offset[kKeyBlock];             // where each key stands, from the origin
-  alignas(64) float tile[kKeyTile * kQueryRows];   // of the tile at work: scores that are not calm, weights before they are words
+  alignas(64) float tile[kKeyTile * kQueryRows];   // of one: sums of a run, scores that are not calm, weights to become words
   std::int64_t origin;                             // a place on the key axis
   // The keys at work, shared by all query blocks that come to them.
   std::int64_t first_key = -1;  // −1: none yet
@@ -125,7 +125,7 @@ HWY_INLINE TileRows RowsThatSee(const KeyBlock& keys, int key, std::uint64_t all
            (63 - static_cast<int>(hwy::Num0BitsAboveMS1Bit_Nonzero64(some))) / kLanes}};
 }
 
-/// Runs of tiles on the same vectors, in ascending order.
+/// Fills the segments: neighbouring tiles on the same vectors, in ascending order.
 HWY_INLINE void FindSegments(int n, KeyBlock& keys) {
   keys.num_segments = 0;
   if (!keys.has_visible) {
@@ -153,8 +153,8 @@ HWY_INLINE Word* WeightWords(const KeyBlock& keys) { return reinterpret_cast<Wor
 struct CallConstants {
   KvHead kv;
   RowOptions options;
-  float
-      q_factor;  // into q or into the sum of products: scores come out in log2 units, or as TanhOfScaled's argument with a soft cap
+  // Into q or into the sum of products: scores come out in log2 units, or as TanhOfScaled's argument with a soft cap.
+  float q_factor;
   float cap_log2;  // soft_cap · log2 e
   // From the last key to the first. With ALiBi and causal attention the scores fall this way; upwards the reference of every lane
   // would have to move every few keys.

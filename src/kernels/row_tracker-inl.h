@@ -56,8 +56,8 @@ static_assert(kMaxTrackedLength / kBucketKeys * kQueryRoom <= std::int64_t{1} <<
 struct TrackedRows {
   alignas(64) float entropy[kQueryRows];        // Σ p log2 p at the present reference, over finished key blocks
   alignas(64) float block_entropy[kQueryRows];  // of the present key block
-  alignas(64) float tile_entropy[kQueryRows],
-      tile_largest[kQueryRows];  // of a tile not yet known to be calm: block_entropy with it, its scores
+  alignas(64) float tile_entropy[kQueryRows];   // block_entropy with a tile that is not yet known to be calm
+  alignas(64) float tile_largest[kQueryRows];   // of its scores
   alignas(64) std::uint32_t visible[kQueryRows];
   alignas(64) float old_neg_ref[kQueryRows], old_threshold[kQueryRows], old_row_sum[kQueryRows], old_block_sum[kQueryRows];
   float* maxima;  // [buckets, kQueryRows] from first_bucket on, log2 units
@@ -122,8 +122,8 @@ struct RowTracker {
     }
   }
 
-  /// What it takes of tiles that are weighed before they are known to be calm, one vector of rows at a time: nothing counts before Keep. Both
-  /// sums and maxima, wanted or not: they cost less than to ask.
+  /// What it takes of tiles that are weighed before they are known to be calm, one vector of rows at a time: nothing counts before Keep.
+  /// Both sums and maxima, wanted or not: they cost less than to ask.
   struct Tiles {
     RowTracker& tracker;
     VF largest, entropy;

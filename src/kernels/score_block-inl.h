@@ -55,7 +55,7 @@ HWY_INLINE void PrefetchOptions(const CallConstants& call, const QueryBlock& blo
   }
 }
 
-/// What a run of tiles applies to scores.
+/// What a run of tiles applies to scores. With kVisibility they are clamped, too: hidden ones are −inf.
 enum class RunOption { kNone, kBias, kVisibility };
 
 struct RunChoice {
@@ -63,8 +63,8 @@ struct RunChoice {
   RunOption option;
 };
 
-/// Whether tiles that `rows` see may be weighed in a run. Every row needs a reference. Of options a run takes one, known to the compiler: asked about
-/// between the products, they cost more than a run wins (with a bias 1.26 times the time of none; so 1.13).
+/// Whether tiles that `rows` see may be weighed in a run. Every row needs a reference. Of options a run takes one, known to the compiler:
+/// asked about between the products, they cost more than a run wins (with a bias 1.26 times the time of none; so 1.13).
 HWY_INLINE RunChoice ChooseRun(const CallConstants& call, const QueryBlock& block, const KeyBlock& keys, const TileRows& rows) {
   const int num_vectors = rows.vectors.last - rows.vectors.first + 1;
   const bool in_time = WordsOf(call.kv.head_dim) >= MinRunWords(num_vectors);
@@ -110,8 +110,8 @@ class RunWeights {
   CalmWeights<NV, kOption == RunOption::kVisibility, Tracker> weights_;
 };
 
-/// Tiles [tile, end) on the same NV vectors of rows in a run. kOption: what ChooseRun said. Bits are those of ScoreTile. Returns the first tile that was
-/// not calm, which is as if never touched, or else end. beside(tile) is called once for each that it takes.
+/// Tiles [tile, end) on the same NV vectors of rows in a run. kOption: what ChooseRun said. Bits are those of ScoreTile. Returns the first
+/// tile that was not calm, which is as if never touched, or else end. beside(tile) is called once for each that it takes.
 template <int NV, RunOption kOption, class Tracker, class Beside>
 HWY_NOINLINE int ScoreRun(const CallConstants& call, std::int64_t first_key, int first_vector, int tile, int end,
                           QueryBlock& block, KeyBlock& keys, Tracker& tracker, const Beside& beside) {

@@ -76,8 +76,8 @@ HWY_INLINE VF ApplyOptions(const CallConstants& call, const QueryBlock& block, c
   return keys.has_visible ? HideUnseen(keys, key, lane0, score) : score;
 }
 
-/// The products of NV vectors of queries, from lane0 on, and the keys of the block. They start at the references, which makes scores relative for
-/// nothing; the soft cap has to see raw ones.
+/// The products of queries, from lane0 on, and the keys of the block. They start at the references, which makes scores relative for nothing;
+/// capped: at 0, since the soft cap has to see raw scores.
 template <class Soon = NoSoon>
 HWY_INLINE TileProducts<Soon> ScoreProducts(const CallConstants& call, const QueryBlock& block, const KeyBlock& keys, int lane0,
                                             bool capped, const Soon& soon = {}) {
@@ -102,8 +102,8 @@ HWY_INLINE void RelativeScores(const CallConstants& call, const TilePlace& at, c
   }
 }
 
-/// Takes scores, see RunTiles; writes the weights of tiles and adds them to block_sum: if they are calm, which shows at the end of a tile. Otherwise the
-/// weights are garbage, and nothing else is touched. Unless kClamps, scores below −111.5 or so are not calm either.
+/// Takes scores, see RunTiles; writes the weights of a tile and adds them to block_sum if the tile is calm, which shows at its end. Otherwise
+/// the weights are garbage, and nothing else is touched. Unless kClamps, a tile with scores below −111.5 or so is not calm either.
 template <int NV, bool kClamps, class Tracker>
 class CalmWeights {
  public:
@@ -157,6 +157,7 @@ class CalmWeights {
   typename Tracker::Tiles tracked_;
 };
 
+/// The same of one tile; whether it was calm.
 template <int NV, bool kClamps, class Tracker>
 HWY_INLINE bool WeighIfCalm(const TilePlace& at, QueryBlock& block, KeyBlock& keys, Tracker& tracker,
                             const VF (&s)[NV][kKeyTile]) {

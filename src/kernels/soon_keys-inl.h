@@ -33,6 +33,7 @@ struct SoonRows {
 
 // How many keys ahead of a tile rows are fetched: 8, 16 and 32 measured alike.
 inline constexpr int kKeysAhead = 16;
+
 /// What is fetched beside the products of a tile: rows of a later tile, and what the gradients of its own keys will be added to. Both were
 /// last used before all other keys were, and may have left every cache.
 struct SoonKeys {

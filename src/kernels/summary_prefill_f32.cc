@@ -5,7 +5,7 @@
 //            scored again for the exact lists, by top_keys-inl.h.
 // Numerics   Lists are exact in the order of their own scores, summed by row_scores-inl.h; a score errs like any. Weights from these and
 //            from the row's sum in f32. Entropy: Σ p log2 p in f32, joined in double.
-// Cost       on the way: one multiply-add a weight for the entropy, one maximum for top keys; at the end of a block of rows 2·k operations a
+// Cost       on the way: one multiply-add and one maximum a score; at the end of a block of rows 2·k operations a
 //            bucket and vector at most, and k + 1 buckets of scores a row. Rows with very many equal keys: a score a key.
 // Requires   plan-validated sizes, head_dim >= 1, v_dim >= 0: with 0 only rows are tracked. noexcept, no allocation.
 // Dispatch   exported once below.

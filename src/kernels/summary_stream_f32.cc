@@ -2,6 +2,7 @@
 // Computes   weights = exp(options(scale q kT) − lse), given the lse of each row.
 // Shapes     rows of q [head_dim] against k [kv_len, head_dim] -> blocks [≤ kKeyBlock keys, kQueryRows rows], rows in lanes.
 // Method     Score tiles as in fused_prefill_f32.cc, with accumulators that start at −lse in log2 units and so need no maximum.
+//            Tiles that no option touches go in runs, as there.
 // Numerics   exp2 within 3.5 ulp, after the rounding of the score and of the lse; invisible keys weigh exactly 0 and may hold anything; none
 //            exceeds 1. A weight's bits depend on its own q, k, lse and options alone. A row whose lse is NaN weighs NaN but for
 //            scores of −inf.

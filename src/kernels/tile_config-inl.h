@@ -55,8 +55,8 @@ inline constexpr int kQueryVectors = 3;
 #endif
 inline constexpr int kKeyTile = 4;
 
-// Whether a run of tiles takes what becomes of each between the products of the next (RunTiles): 16 accumulators and what exponentials need fit
-// 32 registers, not 16.
+// Whether a run of tiles takes what becomes of each between the products of the next (RunTiles): 16 accumulators and what exponentials need
+// fit 32 registers, not 16.
 inline constexpr bool kInterleaves = HWY_TARGET == HWY_AVX3;
 
 // Keys per block: weights of one query tile (kQueryRows · kKeyBlock · 4 bytes, 32 KB with AVX-512) stay in the first two cache

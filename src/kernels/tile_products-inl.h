@@ -1,5 +1,5 @@
-// Products of rows in lanes with rows of keys, a tile at a time: one tile, or a run of them in which what becomes of each is done between the products
-// of the next. Forward, second pass and backward take their tiles here.
+// Products of rows in lanes with rows of keys, a tile at a time: one tile, or a run of them in which what becomes of each is done between
+// the products of the next. Forward, second pass and backward take their tiles here.
 #if defined(REGARD_KERNELS_TILE_PRODUCTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef REGARD_KERNELS_TILE_PRODUCTS_INL_H_
 #undef REGARD_KERNELS_TILE_PRODUCTS_INL_H_
@@ -14,7 +14,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace regard::internal::HWY_NAMESPACE {
 
-/// Words of weights of one lane.
+/// Words that the weights of a tile take in one lane.
 inline constexpr int kTileWords = kKeyTile / kPerWord;
 static_assert(kKeyTile % kPerWord == 0);
 
@@ -46,13 +46,13 @@ struct NoSoon {
   static constexpr int kWordsPerFetch = 0;  // none
 };
 
-/// NV vectors of lanes against a block of keys.
+/// Vectors of lanes against a block of keys. Soon: what is fetched into the cache beside the products, as SoonKeys.
 template <class Soon = NoSoon>
 struct TileProducts {
-  const Word* lanes;    // [words, kQueryRows], from the first of the vectors on
-  const float* starts;  // of the lanes: where sums start, each key's
-  const KeyRows<Element>& rows;
-  int num_keys;  // in the block
+  const Word* lanes;             // [words, kQueryRows], from the first of the vectors on
+  const float* starts;           // where the sums of each lane start
+  const KeyRows<Element>& rows;  // of the block
+  int num_keys;                  // in the block
   std::int64_t words;
   float factor = 1;  // of FinishScore
   Soon soon = {};
@@ -77,7 +77,7 @@ struct TileProducts {
     }
   }
 
-  /// The sums of that tile, to be finished.
+  /// The sums of the tile whose first key is `key`, to be finished.
   template <int NV>
   HWY_INLINE void Sum(int key, VF (&s)[NV][kKeyTile]) const {
     REGARD_UNROLL for (int v = 0; v < NV; ++v) {
@@ -94,8 +94,8 @@ struct TileProducts {
   }
 };
 
-// Words of the next tile's products behind each vector that a run gives away. At T = 2,048, full, in parts of the time tile by tile: bf16 97.6 and
-// 98.8 % (head_dim 64 and 128), f32 100 and 98.9 %; 1, 2 or 4 words: longer; inner loops instead of this unrolling: 105 %.
+// Words of the next tile's products behind each Take of a run. At T = 2,048, full, in parts of the time tile by tile: bf16 97.6 and 98.8 %
+// (head_dim 64 and 128), f32 100 and 98.9 %; 1, 2 or 4 words: longer; inner loops instead of this unrolling: 105 %.
 inline constexpr int kWordsBetween = 3;
 /// The fewest words that tiles of so many vectors of rows may have in a run.
 HWY_INLINE constexpr std::int64_t MinRunWords(int num_vectors) {
@@ -117,9 +117,9 @@ HWY_INLINE bool GiveTile(int key, const VF (&s)[NV][kKeyTile], To& to) {
   return to.End();
 }
 
-/// Tiles [tile, end) in a run, of at least MinRunWords words: where registers allow, what `to` does with the sums of each stands between the products
-/// of the next, and runs in pipes that products leave idle; elsewhere a run saves the calls (AVX2, T = 2,048, head_dim 64: 84.9 to 86.4 % of the
-/// peak). Bits are those of tiles one by one. parked: memory for a tile of sums.
+/// Tiles [tile, end) in a run, of at least MinRunWords words: where registers allow, what `to` does with the sums of each stands between the
+/// products of the next, and runs in pipes that products leave idle; elsewhere a run saves the calls (AVX2, T = 2,048, head_dim 64: 84.9 to
+/// 86.4 % of the peak). Bits are those of tiles one by one. parked: memory for a tile of sums.
 ///   to.Begin(key), of each tile in turn, key being its first in the block
 ///   to.BeginVector(v), to.EndVector(v) around what concerns vector v
 ///   to.Take(v, j, sum_of)  sum_of(e): the sum of vector v with key e of word j

@@ -49,7 +49,7 @@ HWY_INLINE void AddSegment(const Segment& segment, const Word* weights, const Ke
   }
 }
 
-/// Whether no lane is NaN. Some that are not may be told to be: of infinite values of both signs.
+/// Whether no lane is NaN, from the sum of all. Infinities of both signs in different lanes pass for NaN, too.
 template <int NC>
 HWY_INLINE bool IsSound(const ColumnTile<NC>& acc) {
   const DF d;
@@ -62,8 +62,9 @@ HWY_INLINE bool IsSound(const ColumnTile<NC>& acc) {
   return hn::AllTrue(d, hn::Eq(sum[0], sum[0]));
 }
 
-/// kWhole: one segment on all vectors, every row sees every key. Where some row does not, it may have a weight of 0 with a value that is not finite,
-/// which must not touch it: then nothing is written, and it returns false. is_set: out holds what earlier key blocks came to, rather than nothing.
+/// NC columns, added to out. kWhole: one segment on all vectors, every row sees every key. Where some row does not, a weight of 0 may meet a
+/// value that is not finite, which must not touch that row: then nothing is written, and it returns false. is_set: out holds what earlier
+/// key blocks came to, rather than nothing.
 template <int NC, bool kWhole>
 HWY_NOINLINE bool AddColumns(const KeyBlock& keys, const KeyRows<Word>& v, bool is_set, float* HWY_RESTRICT out) {
   const DF d;
@@ -88,8 +89,8 @@ HWY_NOINLINE bool AddColumns(const KeyBlock& keys, const KeyRows<Word>& v, bool 
   return true;
 }
 
-/// AddColumns of num_columns, lane by lane as visibility says, for where some row must not touch a value that is not finite. The same operations in
-/// the same order, so that the lanes that need no care get the same bits.
+/// AddColumns of num_columns, lane by lane as visibility says, for where some row must not touch a value that is not finite. The same
+/// operations in the same order, so that the lanes that need no care get the same bits.
 HWY_NOINLINE inline void AddColumnsWithCare(const KeyBlock& keys, const KeyRows<Word>& v, int num_columns, bool is_set,
                                             float* out) {
   const DF d;

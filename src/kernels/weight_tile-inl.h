@@ -6,14 +6,15 @@
 #define REGARD_KERNELS_WEIGHT_TILE_INL_H_
 #endif
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 #include <new>
 #include <utility>
 
-#include "kernels/exp2-inl.h"
 #include "kernels/query_block-inl.h"
-#include "kernels/score_block-inl.h"
 #include "kernels/score_tile-inl.h"
+#include "kernels/tile_products-inl.h"
 #include "kernels/visibility-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -100,7 +101,7 @@ class PutWeightsAndSums {
 };
 
 template <int NV, bool kPlain>
-HWY_NOINLINE void WeightTileOf(const CallConstants& call, const TilePlace& at, const WeightScratch& scratch) {
+HWY_NOINLINE void WeightTile(const CallConstants& call, const TilePlace& at, const WeightScratch& scratch) {
   const DF d;
   VF s[NV][kKeyTile];
   RelativeScores<NV, kPlain>(call, at, *scratch.block, *scratch.keys, s);  // relative to −neg_ref, here lse
@@ -121,14 +122,14 @@ HWY_NOINLINE void WeightTileOf(const CallConstants& call, const TilePlace& at, c
 }
 
 template <bool kPlain, int NV = 1>
-HWY_INLINE void WeightTile(int num_vectors, const CallConstants& call, const TilePlace& at, const WeightScratch& scratch) {
+HWY_INLINE void WeightTileOf(int num_vectors, const CallConstants& call, const TilePlace& at, const WeightScratch& scratch) {
   if constexpr (NV < kQueryVectors) {
-    if (num_vectors != NV) return WeightTile<kPlain, NV + 1>(num_vectors, call, at, scratch);
+    if (num_vectors != NV) return WeightTileOf<kPlain, NV + 1>(num_vectors, call, at, scratch);
   }
-  WeightTileOf<NV, kPlain>(call, at, scratch);
+  WeightTile<NV, kPlain>(call, at, scratch);
 }
 
-/// Tiles [tile, end) that every row sees, no option touches and all vectors hold, in a run. Bits are those of WeightTileOf.
+/// Tiles [tile, end) that every row sees, no option touches and all vectors hold, in a run. Bits are those of WeightTile.
 HWY_NOINLINE inline void WeightRun(const CallConstants& call, int tile, int end, const WeightScratch& scratch) {
   KeyBlock& keys = *scratch.keys;
   PutWeightsAndSums put(scratch, 0);
@@ -185,9 +186,9 @@ HWY_INLINE bool WeighKeyBlock(const CallConstants& call, std::int64_t first_key,
     ClearTile(scratch, key, last + 1, kQueryVectors);
     const TilePlace at = {first_key, key, first};
     if (rows.all && plain) {
-      WeightTile<true>(last - first + 1, call, at, scratch);
+      WeightTileOf<true>(last - first + 1, call, at, scratch);
     } else {
-      WeightTile<false>(last - first + 1, call, at, scratch);
+      WeightTileOf<false>(last - first + 1, call, at, scratch);
     }
   }
   return true;

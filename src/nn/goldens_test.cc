@@ -1,8 +1,9 @@
 // The layers against PyTorch, forward and backward: testdata/nn, made in double by tools/make_nn_goldens.py.
 //
-// In double both sides round at 2⁻⁵³, in float this side at 2⁻²⁴. A number here passes at most six sums in a row (two norms and four products,
-// the longest of 36 terms) and softmax with scores below 16, each adding its length in roundings of numbers no larger than some times the
-// largest element (the scale is a float on both sides, since it is 1/2 everywhere): below 3,000 roundings in all. A wrong axis or a missing factor is off by millions.
+// In double both sides round at 2⁻⁵³, in float this side at 2⁻²⁴. A number here passes at most six sums in a row (two norms and four
+// products, the longest of 36 terms) and softmax with scores below 16, each adding its length in roundings of numbers no larger than some
+// times the largest element (the scale is a float on both sides, since it is 1/2 everywhere): below 3,000 roundings in all. A wrong axis
+// or a missing factor is off by millions.
 #include <gtest/gtest.h>
 
 #include <string>
