@@ -76,7 +76,7 @@ enum class HeadKind : std::uint8_t {
   kLocal,          // weight within |p − j| ≤ 8
   kDiagonalBand,   // weight within 2 of a fixed distance other than 0 and 1
   kUniform,        // entropy divided by ln n; 1 where n = 1. A head that picks one key in ten still has 0.7
-  kMixed,          // none of these
+  kMixed,          // none of these; with a score of NaN, unknown
 };
 /// "previous-token", "self", "first-token", "local", "diagonal-band", "uniform", "mixed".
 REGARD_API const char* Name(HeadKind kind) noexcept;

@@ -86,8 +86,8 @@ HeadFacts FactsOf(const Summary& s, std::size_t head, std::int64_t q_len, std::i
   }
   HeadFacts facts;
   if (!s.head_kind.empty()) {
-    facts.kind = s.head_kind[head];
     facts.score = s.head_score.As<float>()[head];
+    if (!std::isnan(facts.score)) facts.kind = s.head_kind[head];
   }
   facts.entropy = entropy.value();
   facts.first_key_share = first_key.value();
@@ -275,7 +275,9 @@ std::vector<io::OutputArray> MapArrays(const std::vector<LayerMap>& maps, std::v
     }
     if (s.head_kind.empty()) continue;
     io::OutputArray kinds{.name = prefix + "head_kind"};
-    for (const HeadKind kind : s.head_kind) kinds.strings.push_back(Name(kind));
+    for (std::size_t head = 0; head < s.head_kind.size(); ++head) {
+      kinds.strings.push_back(std::isnan(s.head_score.As<float>()[head]) ? "unknown" : Name(s.head_kind[head]));
+    }
     arrays.push_back(std::move(kinds));
   }
   return arrays;

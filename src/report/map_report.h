@@ -29,7 +29,7 @@ struct MapLink {
 /// One head in a line. Means are over the queries that see a key; NaN where there is none.
 struct HeadFacts {
   std::int64_t batch = 0, head = 0;
-  std::optional<HeadKind> kind = {};  // not there without positions
+  std::optional<HeadKind> kind = {};  // not there without positions, nor where the score is NaN: then nothing is known
   double score = 0;
   double entropy = 0;               // nats
   double first_key_share = 0;       // the weight of the first key

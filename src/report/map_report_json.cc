@@ -32,8 +32,8 @@ Json Of(const MapLink& link, const LayerMap& map, std::int64_t batch) {
 
 Json Of(const HeadFacts& facts, const LayerMap& map) {
   Json json = {{"batch", facts.batch}, {"head", facts.head}};
-  if (facts.kind) {
-    json["kind"] = Name(*facts.kind);
+  if (map.has_positions) {
+    json["kind"] = facts.kind ? Json(Name(*facts.kind)) : Json(nullptr);
     json["score"] = Number(facts.score);
     json["distance"] = Number(facts.distance);
   }

@@ -106,10 +106,8 @@ class TextMap {
 
   std::string KindCell(const HeadFacts& facts) const {
     if (!facts.kind) return "    ?";
-    const std::string cell = std::isnan(facts.score)
-                                 ? std::string(LetterOf(*facts.kind)) + " ?"
-                                 : fmt::format("{}{:>3.0f}", LetterOf(*facts.kind), std::floor(facts.score * 100 + 1e-4));
-    return ' ' + PaintCell(PadLeft(cell, 4), std::isnan(facts.score) ? 0 : facts.score, view_.colors);
+    const std::string cell = fmt::format("{}{:>3.0f}", LetterOf(*facts.kind), std::floor(facts.score * 100 + 1e-4));
+    return ' ' + PaintCell(PadLeft(cell, 4), facts.score, view_.colors);
   }
 
   void Table(const LayerMap& map, std::size_t batch) {
@@ -125,11 +123,10 @@ class TextMap {
         links.push_back(fmt::format("{} → {} {}", TokenLabel(map.problem.q_tokens, f.batch, link.query, map.first_query),
                                     TokenLabel(map.problem.k_tokens, f.batch, link.key, 0), ShowNumber(link.weight, 1)));
       }
-      rows.push_back({std::to_string(h), f.kind ? Name(*f.kind) : "-", f.kind ? number(f.score) : "-", number(f.entropy),
-                      number(f.first_key_share),
-                      !map.has_positions       ? "-"
-                      : std::isnan(f.distance) ? "?"
-                                               : fmt::format("{:.2f}", f.distance),
+      const std::string missing = map.has_positions ? "?" : "-";
+      rows.push_back({std::to_string(h), f.kind ? Name(*f.kind) : missing, f.kind ? ShowNumber(f.score, 1) : missing,
+                      number(f.entropy), number(f.first_key_share),
+                      map.has_positions && !std::isnan(f.distance) ? fmt::format("{:.2f}", f.distance) : missing,
                       fmt::format("{}", fmt::join(links, "; "))});
     }
     const std::string title = Title(map, batch);

@@ -270,15 +270,20 @@ TEST(MapTest, RowsWithoutKeysAndRowsThatAreNotNumbers) {
   io::WriteNpz(
       path,
       {{.name = "q", .tensor = q}, {.name = "k", .tensor = q}, {.name = "v", .tensor = q}, {.name = "mask", .tensor = mask}});
-  const Outcome outcome = Regard("map " + path + " --layout hsd --head 0,1 --html " + html);
+  const std::string arrays = Scratch("odd_out.npz");
+  const Outcome outcome = Regard("map " + path + " --layout hsd --head 0,1 --html " + html + " -o " + arrays);
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_NE(outcome.err.find(
                 "note: 1 of 12 rows have weights that are not numbers; look for NaN, Inf and too large numbers in q and k"),
             std::string::npos)
       << outcome.err;
   EXPECT_NE(outcome.err.find("note: 2 of 12 rows see no key, so that their weights are 0"), std::string::npos) << outcome.err;
-  EXPECT_NE(outcome.out.find("\n   0  mixed             ?        ?          ?         ?  1 → 0 1.0000"), std::string::npos)
-      << outcome.out;
+  EXPECT_NE(outcome.out.find("\n   0  ?"), std::string::npos) << "nothing is known of its kind\n" << outcome.out;
+  EXPECT_NE(outcome.out.find("\n   1  first-token"), std::string::npos) << outcome.out;
+  EXPECT_EQ(io::File::Open(arrays).ReadStrings("head_kind").values, (std::vector<std::string>{"unknown", "first-token"}));
+  const json heads = MapJson(path + " --layout hsd")["layers"][0]["each_head"];
+  EXPECT_TRUE(heads[0]["kind"].is_null() && heads[0]["score"].is_null()) << heads[0];
+  EXPECT_EQ(heads[1]["kind"], "first-token");
   EXPECT_EQ(outcome.out.find("nan"), std::string::npos) << outcome.out;
   EXPECT_NE(outcome.out.find("  2 ??          \n"), std::string::npos) << outcome.out;
 }
