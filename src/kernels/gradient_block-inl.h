@@ -101,17 +101,6 @@ HWY_INLINE float DeltaOf(const GradientRow& row, std::int64_t v_dim) {
   return total;
 }
 
-/// Whether all of a row is finite.
-HWY_INLINE bool IsFinite(const float* row, std::int64_t dim) {
-  const DF d;
-  VF check = hn::Zero(d);  // of x·0: NaN for good once an x is not finite
-  float tail = 0.0f;
-  std::int64_t c = 0;
-  for (; c + kLanes <= dim; c += kLanes) check = hn::MulAdd(hn::LoadU(d, row + c), hn::Zero(d), check);
-  for (; c < dim; ++c) tail += row[c] * 0.0f;
-  return hn::AllTrue(d, hn::Eq(check, hn::Zero(d))) && tail == 0.0f;
-}
-
 /// Row r of grouped rows becomes factor · row, or zeros for a null row; 0 behind the last dim.
 HWY_INLINE void PutRow(const float* row, std::int64_t dim, float factor, int r, float* HWY_RESTRICT grouped) {
   const DF d;

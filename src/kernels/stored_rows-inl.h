@@ -121,6 +121,17 @@ HWY_INLINE const float* FloatQuery(const RowOptions& options, const QueryRow& ro
   return FloatRow({row.q, 0, options.q_type}, 0, dim, copy);
 }
 
+/// Whether all of a row is finite.
+HWY_INLINE bool IsFinite(const float* row, std::int64_t dim) {
+  const DF d;
+  VF check = hn::Zero(d);  // of x·0: NaN for good once an x is not finite
+  float tail = 0.0f;
+  std::int64_t c = 0;
+  for (; c + kLanes <= dim; c += kLanes) check = hn::MulAdd(hn::LoadU(d, row + c), hn::Zero(d), check);
+  for (; c < dim; ++c) tail += row[c] * 0.0f;
+  return hn::AllTrue(d, hn::Eq(check, hn::Zero(d))) && tail == 0.0f;
+}
+
 /// Rows of one block of keys.
 template <class T>
 struct KeyRows {

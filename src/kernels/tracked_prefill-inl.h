@@ -45,8 +45,8 @@ inline std::size_t TrackedScratchBytes(std::int64_t kv_len, std::int64_t head_di
          RoundUp(MaximaBytes(kv_len, top_k)) * kMaxQueryBlocks + static_cast<std::size_t>(Padded(top_k)) * sizeof(float);
 }
 
-/// A bound of the Euclidean norm of the keys that somebody may see: the largest of each lane's squares, over all lanes. Keys that are not
-/// finite make no finite score. converted [Padded(head_dim)] is for keys that are not stored as f32.
+/// A bound of the Euclidean norm of the keys that somebody may see: the largest of each lane's squares, over all lanes; +inf where that of a
+/// finite key overflows. Keys that are not finite make no finite score. converted [Padded(head_dim)] is for keys that are not stored as f32.
 HWY_NOINLINE inline float BoundKeyNorm(const KvHead& kv, const QueryRow* rows, std::int64_t num_rows, float* converted) {
   const DF d;
   std::int64_t begin = kv.kv_len, end = 0;
@@ -65,10 +65,14 @@ HWY_NOINLINE inline float BoundKeyNorm(const KvHead& kv, const QueryRow* rows, s
       const VF kc = hn::LoadU(d, k + c);
       squares = hn::MulAdd(kc, kc, squares);
     }
-    largest = hn::IfThenElse(hn::Lt(squares, hn::Set(d, kInf)), hn::Max(squares, largest), largest);
     float tail = 0;
     for (; c < kv.head_dim; ++c) tail += k[c] * k[c];
-    if (tail < kInf && tail > largest_tail) largest_tail = tail;
+    if (HWY_LIKELY(hn::AllTrue(d, hn::Lt(squares, hn::Set(d, kInf))) && tail < kInf)) {
+      largest = hn::Max(squares, largest);
+      largest_tail = std::max(largest_tail, tail);
+    } else if (IsFinite(k, kv.head_dim)) {
+      return kInf;
+    }
   }
   return std::sqrt(hn::GetLane(hn::SumOfLanes(d, largest)) + largest_tail);
 }

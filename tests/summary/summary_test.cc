@@ -3,10 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
+#include <numeric>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "tests/summary/comparison.h"
 
@@ -134,6 +138,48 @@ TEST_P(Summaries, LongListsAndEqualKeys) {
       ASSERT_LT(best, 3);
       for (int n = 0; n < top_k; ++n) ASSERT_EQ(s.topk_index(i, n), best + 3 * n) << "row " << i << " of top " << top_k;
     }
+  }
+}
+
+// Keys of norm 0 times queries whose norm overflows: the bound of their roundings is NaN. A bias tells the keys apart.
+TEST_P(Summaries, TopKeysWhereTheBoundOfRoundingsIsNaN) {
+  constexpr std::int64_t kQueries = 30, kKeys = 300, kDim = 5, kTop = 3;
+  Random random(6);
+  Tensor q(DType::kF32, {kQueries, kDim}), bias(DType::kF32, {kQueries, kKeys});
+  std::fill_n(q.MutableAs<float>(), kQueries * kDim, -1e20f);
+  for (std::int64_t n = 0; n < kQueries * kKeys; ++n) bias.MutableAs<float>()[n] = static_cast<float>(random.Normal());
+  const Tensor k(DType::kF32, {kKeys, kDim});
+  const Summary s = Summarize(q, k, k, {.bias = bias}, {.top_k = kTop}, {.isa = GetParam().isa});
+  for (std::int64_t i = 0; i < kQueries; ++i) {
+    const float* const row = bias.As<float>() + i * kKeys;
+    std::vector<std::int64_t> expected(kKeys);
+    std::iota(expected.begin(), expected.end(), 0);
+    std::ranges::stable_sort(expected, std::greater<>(), [row](std::int64_t j) { return row[j]; });
+    for (std::int64_t n = 0; n < kTop; ++n) {
+      EXPECT_EQ(s.topk_index(i, n), expected[static_cast<std::size_t>(n)]) << "row " << i << ", place " << n;
+      EXPECT_NEAR(s.topk_weight(i, n), std::exp(row[expected[static_cast<std::size_t>(n)]] - s.lse(i)), 1e-6);
+    }
+  }
+}
+
+// Finite keys whose squares overflow, of scores that lie closer than their roundings: halves of a product cancel. A list of 40 is of scores of
+// all keys, and begins with any shorter one.
+TEST_P(Summaries, TopKeysWhereSquaresOverflow) {
+  constexpr std::int64_t kQueries = 30, kKeys = 1000, kHalf = 19, kDim = 2 * kHalf, kTop = 8;
+  Random random(7);
+  Tensor q(DType::kF32, {kQueries, kDim}), k(DType::kF32, {kKeys, kDim});
+  for (std::int64_t i = 0; i < kQueries; ++i) {
+    float* const row = q.MutableAs<float>() + i * kDim;
+    for (std::int64_t c = 0; c < kHalf; ++c) row[c] = row[c + kHalf] = static_cast<float>(1e-15 * random.Normal());
+  }
+  for (std::int64_t n = 0; n < kKeys * kDim; ++n) {
+    k.MutableAs<float>()[n] = static_cast<float>((n % kDim < kHalf ? 1e20 : -1e20) + 1e14 * random.Normal());
+  }
+  const Summary some = Summarize(q, k, k, {}, {.top_k = kTop}, {.isa = GetParam().isa});
+  const Summary all = Summarize(q, k, k, {}, {.top_k = 40}, {.isa = GetParam().isa});
+  for (std::int64_t i = 0; i < kQueries; ++i) {
+    for (std::int64_t n = 0; n < kTop; ++n)
+      EXPECT_EQ(some.topk_index(i, n), all.topk_index(i, n)) << "row " << i << ", place " << n;
   }
 }
 
