@@ -88,7 +88,7 @@ class TrackedCall {
     if (tracker.keys) {
       tracker.FindBounds(out_.top_k, block.num_vectors, scratch_.floors);
       for (int r = 0; r < block.num_rows; ++r) {
-        const float floor = scratch_.floors[r] - 2 * Margin(block.rows[r], block.neg_ref[r]);
+        const float floor = scratch_.floors[r] - 2 * Margin(block.rows[r], block.neg_ref[r], scratch_.floors[r]);
         const float lowest = -std::numeric_limits<float>::max();
         scratch_.floors[r] = floor > lowest ? floor : lowest;  // of NaN too: a margin may overflow
       }
@@ -151,8 +151,9 @@ class TrackedCall {
   }
 
   /// How far a score of pass and list may be apart, log2 units: each sums head_dim products that start from a reference, and rounds a few
-  /// times more; the products are bounded by the norms (Cauchy and Schwarz).
-  float Margin(const QueryRow& row, float neg_ref) const {
+  /// times more; the products are bounded by the norms (Cauchy and Schwarz). score: about what the scores are, which with a bias may be far more
+  /// than products and reference.
+  float Margin(const QueryRow& row, float neg_ref, float score) const {
     const DF d;
     const float* const q = FloatQuery(call_.options, row, call_.kv.head_dim, scratch_.converted);
     VF squares = hn::Zero(d);
@@ -164,7 +165,8 @@ class TrackedCall {
     float square = hn::GetLane(hn::SumOfLanes(d, squares));
     for (; i < call_.kv.head_dim; ++i) square += q[i] * q[i];
     const float products = std::fabs(call_.options.scale) * static_cast<float>(kLog2E) * std::sqrt(square) * key_norm_;
-    return 2.0f * static_cast<float>(call_.kv.head_dim + 16) * 0x1p-24f * (products + std::fabs(neg_ref) + 32.0f);
+    return 2.0f * static_cast<float>(call_.kv.head_dim + 16) * 0x1p-24f *
+           (products + std::fabs(neg_ref) + std::fabs(score) + 32.0f);
   }
 
   void FinishList(std::int64_t at, int r, const RowScorer& scorer, const QueryBlock& block, const RowTracker& tracker,
