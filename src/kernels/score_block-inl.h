@@ -120,6 +120,10 @@ HWY_NOINLINE int ScoreRun(const CallConstants& call, std::int64_t first_key, int
   return RunTiles<NV>(ScoreProducts(call, block, keys, first_vector * kLanes, false), tile, end, keys.tile, weights);
 }
 
+/// Where a run ends after fewer tiles because one was not calm, the rest of the key block goes tile by tile: references are on the move, and each such
+/// end costs the products of a tile.
+inline constexpr int kFewTiles = 4;
+
 /// ScoreRun of a number of vectors.
 template <int NV = 1, class... Args>
 HWY_INLINE int ScoreRunOf(int num_vectors, RunOption option, Args&&... args) {
@@ -150,6 +154,7 @@ HWY_INLINE void ScoreKeyBlock(const CallConstants& call, std::int64_t first_key,
   const auto rows_of = [&](int tile) HWY_ATTR {
     return keys.has_visible ? RowsThatSee(keys, tile * kKeyTile, block.all_rows) : TileRows{block.all_rows, true, all_vectors};
   };
+  bool runs = true;
   keys.all_seen = true;
   for (TileVectors& vectors : keys.scored) vectors = {0, -1};
   const int step = call.descending ? -1 : 1, end = call.descending ? -1 : num_tiles;
@@ -163,7 +168,7 @@ HWY_INLINE void ScoreKeyBlock(const CallConstants& call, std::int64_t first_key,
     block.saw_key |= rows.some;
     keys.all_seen &= rows.all;
     const int num_vectors = rows.vectors.last - rows.vectors.first + 1;
-    if (const RunChoice run = ChooseRun(call, block, keys, rows); run.may_run) {
+    if (const RunChoice run = ChooseRun(call, block, keys, rows); runs && run.may_run) {
       int run_end = keys.has_visible ? tile + 1 : num_tiles;
       for (; run_end < num_tiles; ++run_end) {
         const TileRows next_rows = rows_of(run_end);
@@ -173,6 +178,7 @@ HWY_INLINE void ScoreKeyBlock(const CallConstants& call, std::int64_t first_key,
       const int done =
           ScoreRunOf(num_vectors, run.option, call, first_key, rows.vectors.first, tile, run_end, block, keys, tracker, beside);
       std::fill(keys.scored + tile, keys.scored + done, rows.vectors);
+      runs = done - tile >= kFewTiles || done == run_end;
       tile = done;  // seen like those before it, if it is not the end
       if (tile == run_end) continue;
       block.has_faint |= options.has_bias;  // biases that hide keys with large numbers come by the thousand
