@@ -60,7 +60,8 @@ struct TrackedRows {
   alignas(64) float tile_largest[kQueryRows];   // of its scores
   alignas(64) std::uint32_t visible[kQueryRows];
   alignas(64) float old_neg_ref[kQueryRows], old_threshold[kQueryRows], old_row_sum[kQueryRows], old_block_sum[kQueryRows];
-  float* maxima;  // [buckets, kQueryRows] from first_bucket on, log2 units
+  alignas(64) float weighed[kKeyTile * kQueryRows];  // the scores of a tile that moved references
+  float* maxima;                                     // [buckets, kQueryRows] from first_bucket on, log2 units
   std::int64_t first_bucket, num_buckets;
 };
 

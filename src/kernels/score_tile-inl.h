@@ -235,9 +235,10 @@ HWY_INLINE bool IsCalm(const TilePlace& at, const QueryBlock& block, const VF (&
 /// "hidden") has kept 3 digits behind the point, not 7, and from −10⁹ the new reference itself is off by 64, so that it is taken again
 /// too. Scores beyond 10³⁰ can be further off than that mends; they are held at the threshold. A lane without a reference has its raw
 /// scores, from which a difference is as good. A lane that stays keeps its bits. A NaN or +inf poisons row_sum, hence the row, and
-/// weighs nothing itself, so that it stays there.
+/// weighs nothing itself, so that it stays there. weighed [NV, kKeyTile, kLanes]: the scores that weights are made of; null when nobody asks.
 template <int NV, bool kPlain>
-HWY_NOINLINE void MoveAndWeighTile(const CallConstants& call, const TilePlace& at, QueryBlock& block, KeyBlock& keys) {
+HWY_NOINLINE void MoveAndWeighTile(const CallConstants& call, const TilePlace& at, QueryBlock& block, KeyBlock& keys,
+                                   float* HWY_RESTRICT weighed) {
   const DF d;
   const int lane0 = at.first_vector * kLanes;
   const VF inf = hn::Set(d, kInf);
@@ -287,6 +288,11 @@ HWY_NOINLINE void MoveAndWeighTile(const CallConstants& call, const TilePlace& a
       s[v][j] = hn::IfThenElse(hn::Lt(s[v][j], inf), hn::Min(s[v][j], highest), hn::Set(d, -kInf));
     }
   }
+  if (weighed != nullptr) {
+    REGARD_UNROLL for (int v = 0; v < NV; ++v) {
+      REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) hn::Store(s[v][j], d, weighed + (v * kKeyTile + j) * kLanes);
+    }
+  }
   WeighTile<NV>(at, block, keys, s);
   block.all_referenced = AllReferenced(block);
 }
@@ -329,13 +335,18 @@ HWY_NOINLINE void ScoreTile(const CallConstants& call, const TilePlace& at, Quer
     REGARD_UNROLL for (int v = 0; v < NV; ++v) {
       REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) hn::Store(s[v][j], DF(), scores + j * kQueryRows + v * kLanes);
     }
-    if constexpr (Tracker::kFollows) tracker.template BeforeMove<NV>(at, block);
-    MoveAndWeighTile<NV, kPlain>(call, at, block, keys);
     if constexpr (Tracker::kFollows) {
+      tracker.template BeforeMove<NV>(at, block);
+      const float* HWY_RESTRICT weighed = tracker.rows.weighed;
+      MoveAndWeighTile<NV, kPlain>(call, at, block, keys, tracker.rows.weighed);
       tracker.template AfterMove<NV>(at, block);
-      RelativeScores<NV, kPlain>(call, at, block, keys, s);
+      REGARD_UNROLL for (int v = 0; v < NV; ++v) {
+        REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) s[v][j] = hn::Load(DF(), weighed + (v * kKeyTile + j) * kLanes);
+      }
       tracker.template TakeScores<NV>(at, block, s);
       tracker.template TakeWeights<NV>(at, keys, s);
+    } else {
+      MoveAndWeighTile<NV, kPlain>(call, at, block, keys, nullptr);
     }
   } else {
     // What needs the scores alone comes first: the registers they are in are wanted for their exponentials.
