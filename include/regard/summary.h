@@ -17,8 +17,8 @@
 //
 // Cost. Most of what is said of queries is taken in the first pass, beside the context; what needs every row's final lse costs a second
 // pass over q and k (no v), half of the first. Over the context alone, one core with AVX-512, head_dim 64, at 512 / 2,048 / 8,192 tokens:
-// entropy, top 8 and row_max 1.24 / 1.14 / 1.10; entropy, top 8, key_mass and pooled 1.81 / 1.70 / 1.62; at 2,048 key_top_k = 8 3.1 and
-// an empty visitor 1.52. Entropy or first_key_share alone cost 2 %. `regard bench --case summaries` measures it.
+// entropy, top 8 and row_max 1.23 / 1.11 / 1.07; entropy, top 8, key_mass and pooled 1.81 / 1.64 / 1.59; at 2,048 key_top_k = 8 3.1 and
+// an empty visitor 1.51. Entropy or first_key_share alone cost 2 %. `regard bench --case summaries` measures it.
 //
 // For anything else write a TileVisitor: it sees every tile of weights once.
 #pragma once
