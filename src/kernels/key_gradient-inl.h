@@ -21,6 +21,7 @@ HWY_INLINE void GatherColumns(const float* HWY_RESTRICT numbers, const float* HW
   VF sum[kKeyTile][NC];
   REGARD_UNROLL for (int j = 0; j < kKeyTile; ++j) { REGARD_UNROLL for (int c = 0; c < NC; ++c) sum[j][c] = hn::Zero(d); }
   rows += first * kGroup;
+  REGARD_UNROLL_FEW
   for (int r = first; r < end; ++r, rows += kGroup) {
     VF x[NC];
     REGARD_UNROLL for (int c = 0; c < NC; ++c) x[c] = hn::Load(d, rows + c * kLanes);

@@ -195,6 +195,12 @@ HWY_INLINE std::int64_t KeysSeen(const QueryRow* rows, std::int64_t num_rows) {
   return std::max<std::int64_t>(0, end - begin);
 }
 
+/// How many of the rows that are left the next query block takes: all that it can, but two vectors where a single one would remain.
+HWY_INLINE int RowsOfBlock(std::int64_t left) {
+  if (kAvoidsLoneVectors && left > kQueryRows && left <= kQueryRows + kLanes) return kQueryRows - kLanes;
+  return static_cast<int>(std::min<std::int64_t>(kQueryRows, left));
+}
+
 /// All rows of a call; returns how many saw no key. tracker_of(b) is the tracker of the b-th query block at work; finish(first_row, b) is
 /// called when the rows from first_row on, in block b, are done.
 template <class TrackerOf, class Finish>
@@ -205,17 +211,18 @@ HWY_INLINE std::int64_t AttendRows(const CallConstants& call, const QueryRow* ro
   const bool converts = kPerWord > 1 || NeedsCopies(kv.k) || (kv.v_dim > 0 && NeedsCopies(kv.v));
   const bool fits =
       KeysSeen(rows, num_rows) * (kv.head_dim + kv.v_dim) * static_cast<std::int64_t>(sizeof(float)) <= kMaxUnsharedBytes;
-  std::int64_t rows_at_once = (kFollows && !converts ? kTrackedQueryBlocks : kMaxQueryBlocks) * kQueryRows;
-  if (fits && !converts) rows_at_once = kQueryRows;
+  int blocks_at_once = kFollows && !converts ? kTrackedQueryBlocks : kMaxQueryBlocks;
+  if (fits && !converts) blocks_at_once = 1;
   std::int64_t empty_rows = 0;
-  for (std::int64_t row = 0; row < num_rows; row += rows_at_once) {
+  for (std::int64_t row = 0; row < num_rows;) {
     int num_blocks = 0;
     std::int64_t begin = kv.kv_len;
     std::int64_t end = 0;
-    for (std::int64_t r = row; r < std::min(row + rows_at_once, num_rows); r += kQueryRows) {
+    while (num_blocks < blocks_at_once && row < num_rows) {
       QueryBlock& block = scratch.blocks[num_blocks++];
-      const int rows_here = static_cast<int>(std::min<std::int64_t>(kQueryRows, num_rows - r));
-      BeginQueryBlock(call, rows + r, rows_here, *scratch.keys, block);
+      const int rows_here = RowsOfBlock(num_rows - row);
+      BeginQueryBlock(call, rows + row, rows_here, *scratch.keys, block);
+      row += rows_here;
       if (call.options.dropout_threshold > 0) BeginDropout(call.options, block);
       ForeseeReferences(call, *scratch.keys, block);
       auto tracker = tracker_of(num_blocks - 1);
@@ -230,15 +237,14 @@ HWY_INLINE std::int64_t AttendRows(const CallConstants& call, const QueryRow* ro
       const int n = static_cast<int>(std::min<std::int64_t>(kKeyBlock, kv.kv_len - key));
       for (int b = 0; b < num_blocks; ++b) {
         auto tracker = tracker_of(b);
-        const std::int64_t after = row + rows_at_once + b * kQueryRows;
-        const NextRows next = {rows + std::min(after, num_rows),
-                               static_cast<int>(std::clamp<std::int64_t>(num_rows - after, 0, kQueryRows)), i == last};
+        const std::int64_t after = std::min(row + b * kQueryRows, num_rows);
+        const NextRows next = {rows + after, static_cast<int>(std::min<std::int64_t>(num_rows - after, kQueryRows)), i == last};
         AttendKeyBlock(call, key, n, scratch.blocks[b], *scratch.keys, next, tracker);
       }
     }
     for (int b = 0; b < num_blocks; ++b) {
       empty_rows += FinishQueryBlock(call, scratch.blocks[b]);
-      finish(row + b * kQueryRows, b);
+      finish(scratch.blocks[b].rows - rows, b);
     }
   }
   return empty_rows;

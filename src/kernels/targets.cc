@@ -7,9 +7,18 @@ struct CompiledTable {
   std::int64_t target;
   bool bf16;  // AVX3_BF16
   KernelTable table;
+  bool runs_here = false;
 };
 
-/// One table per compiled target, best first: Highway gives better targets lower bits. AVX3_BF16 stands before AVX3.
+bool RunsHere(const CompiledTable& compiled, std::int64_t supported) {
+#if REGARD_HAVE_BF16_TARGET
+  if (compiled.bf16 && !(__builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni"))) return false;
+#endif
+  return (supported & compiled.target) != 0;
+}
+
+/// One table per compiled target, best first: Highway gives better targets lower bits. AVX3_BF16 stands before AVX3. The CPU is asked once: each
+/// question leaves a virtual machine, 14 µs, more than attention of a few tokens takes.
 const std::vector<CompiledTable>& Tables() {
   static const std::vector<CompiledTable> tables = [] {
     std::vector<CompiledTable> result;
@@ -40,16 +49,11 @@ const std::vector<CompiledTable>& Tables() {
 #endif
       result.push_back({target, false, table});
     }
+    const std::int64_t supported = hwy::SupportedTargets();
+    for (CompiledTable& compiled : result) compiled.runs_here = RunsHere(compiled, supported);
     return result;
   }();
   return tables;
-}
-
-bool Supported(const CompiledTable& compiled) {
-#if REGARD_HAVE_BF16_TARGET
-  if (compiled.bf16 && !(__builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni"))) return false;
-#endif
-  return (hwy::SupportedTargets() & compiled.target) != 0;
 }
 
 }  // namespace
@@ -65,13 +69,13 @@ const KernelTable& Avx3Kernels() {
 
 std::vector<TargetInfo> CompiledTargets() {
   std::vector<TargetInfo> targets;
-  for (const CompiledTable& compiled : Tables()) targets.push_back({compiled.table.target, Supported(compiled)});
+  for (const CompiledTable& compiled : Tables()) targets.push_back({compiled.table.target, compiled.runs_here});
   return targets;
 }
 
 const KernelTable* FindKernels(const std::string& target) {
   for (const CompiledTable& compiled : Tables()) {
-    if (Supported(compiled) && (target.empty() || target == compiled.table.target)) return &compiled.table;
+    if (compiled.runs_here && (target.empty() || target == compiled.table.target)) return &compiled.table;
   }
   return nullptr;
 }

@@ -66,11 +66,14 @@ struct TileProducts {
   HWY_INLINE void Multiply(const Word* HWY_RESTRICT at, const TileKeys& keys, [[maybe_unused]] const Soon& soon_keys,
                            std::int64_t i, VF (&s)[NV][kKeyTile]) const {
     if constexpr (Soon::kWordsPerFetch == 0) {
+      REGARD_UNROLL_FEW
       for (; i < words; ++i, at += kQueryRows) MultiplyWord(at, keys, i, s);
     } else {
       while (i < words) {
         soon_keys.Fetch(i);
-        for (const std::int64_t stop = std::min(words, i + Soon::kWordsPerFetch); i < stop; ++i, at += kQueryRows) {
+        const std::int64_t stop = std::min(words, i + Soon::kWordsPerFetch);
+        REGARD_UNROLL_FEW
+        for (; i < stop; ++i, at += kQueryRows) {
           MultiplyWord(at, keys, i, s);
         }
       }

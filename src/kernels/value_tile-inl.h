@@ -21,6 +21,7 @@ template <int kFirst, int kLast, int NC>
 HWY_INLINE void AddKeys(const Word* HWY_RESTRICT weights, const Word* HWY_RESTRICT v, std::int64_t v_stride, int n,
                         ColumnTile<NC>& acc) {
   const DW d;
+  REGARD_UNROLL_FEW
   for (int key = 0; key < n; key += kPerWord, weights += kQueryRows, v += v_stride) {
     VW p[kQueryVectors];
     REGARD_UNROLL for (int i = kFirst; i <= kLast; ++i) p[i] = hn::Load(d, weights + i * kLanes);
