@@ -220,12 +220,24 @@ struct RowTracker {
     REGARD_UNROLL for (int v = 0; v < kQueryVectors; ++v) {
       const VF maxima = hn::Load(d, rows.maxima + i * kQueryRows + v * kLanes);
       const MF reaches = hn::Ge(maxima, hn::Load(d, floors + v * kLanes));
-      const int count = static_cast<int>(hn::CountTrue(d, reaches));
-      // In registers: Zen 4 takes hundreds of cycles to compress into memory.
-      const VI which = hn::Compress(hn::Iota(di, v * kLanes), hn::RebindMask(di, reaches));
-      for (std::int32_t four = 0; four < fours; ++four, n += count) {
-        const VI code = hn::Add(which, hn::Set(di, (static_cast<std::int32_t>(i) * fours + four) * kQueryRoom));
-        hn::StoreU(code, di, reach + n);
+      if constexpr (kCompresses) {
+        const int count = static_cast<int>(hn::CountTrue(d, reaches));
+        // In registers: Zen 4 takes hundreds of cycles to compress into memory.
+        const VI which = hn::Compress(hn::Iota(di, v * kLanes), hn::RebindMask(di, reaches));
+        for (std::int32_t four = 0; four < fours; ++four, n += count) {
+          const VI code = hn::Add(which, hn::Set(di, (static_cast<std::int32_t>(i) * fours + four) * kQueryRoom));
+          hn::StoreU(code, di, reach + n);
+        }
+      } else if (HWY_UNLIKELY(!hn::AllFalse(d, reaches))) {
+        static_assert(kCompresses || kLanes <= 8);
+        std::uint8_t bytes[8] = {};
+        hn::StoreMaskBits(d, reaches, bytes);
+        for (std::int32_t four = 0; four < fours; ++four) {
+          for (std::uint32_t left = bytes[0]; left != 0; left &= left - 1) {
+            const int row = v * kLanes + static_cast<int>(hwy::Num0BitsBelowLS1Bit_Nonzero32(left));
+            reach[n++] = (static_cast<std::int32_t>(i) * fours + four) * kQueryRoom + row;
+          }
+        }
       }
     }
     return n;
