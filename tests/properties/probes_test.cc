@@ -153,7 +153,8 @@ TEST_P(Probes, P15KeysBeyondTheLastBlockDoNotCount) {
     for (std::int64_t j = 0; j < n; ++j) v.MutableAs<float>()[j] = 1;
     for (std::int64_t queries : {1, 20}) {
       const AttentionResult r = Run(Zeros(queries, 1), Zeros(n, 1), v, {});
-      EXPECT_NEAR(r.context(queries - 1, 0), 1, kTolerance) << n << " keys";
+      // The context is the sum of the weights, in whatever order.
+      EXPECT_NEAR(r.context(queries - 1, 0), 1, static_cast<double>(n + 4) * 0x1p-24) << n << " keys";
       EXPECT_NEAR(r.lse(queries - 1), std::log(static_cast<double>(n)), 5 * kTolerance) << n << " keys";
     }
   }
