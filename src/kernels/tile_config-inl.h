@@ -67,6 +67,13 @@ inline constexpr int kKeyTile = 4;
 // fit 32 registers, not 16.
 inline constexpr bool kInterleaves = HWY_TARGET == HWY_AVX3;
 
+// Query blocks that may share each key block. Those of AVX2 have 24 rows, of AVX-512 64 (AVX2, 8 instead of 4: 8,192 keys of head_dim 128 +6 %, 2,048 +1;
+// 12: +9, but −2).
+inline constexpr int kMaxQueryBlocks = HWY_TARGET == HWY_AVX2 ? 8 : 4;
+
+// Whether a query block of one vector is avoided: on AVX2 its four accumulators leave the multiply pipes half idle.
+inline constexpr bool kAvoidsLoneVectors = HWY_TARGET == HWY_AVX2;
+
 // Whether lanes are compressed by an instruction. Highway 1.0.3 looks the order of 8 lanes up in a table, of which GCC 12 makes a copy each time: a tenth
 // of all summaries together.
 inline constexpr bool kCompresses = HWY_TARGET == HWY_AVX3;
@@ -79,18 +86,11 @@ inline constexpr int kKeyBlock = 128;
 // bandwidth where 16 gave 90 (another day 52 and 57 where 16 gave 72).
 inline constexpr int kSubBlock = 16;
 
-// Decode scores two query rows of up to kDecodeHeldVectors vectors held in registers, 16 + 8 accumulators + 1, or else kDecodeTileRows
-// at once. It weighs kDecodeTileColumns vectors of columns for two rows at once: 16 accumulators of 32 registers with AVX-512, 8 of 16
-// otherwise.
-#if HWY_TARGET == HWY_AVX3
-inline constexpr int kDecodeHeldVectors = 8;
-inline constexpr int kDecodeTileRows = 4;
-inline constexpr int kDecodeTileColumns = 8;
-#else
-inline constexpr int kDecodeHeldVectors = 0;
-inline constexpr int kDecodeTileRows = 2;
-inline constexpr int kDecodeTileColumns = 4;
-#endif
+// Whether registers hold the queries that decode scores: two rows of up to 8 vectors, 16 + 8 accumulators + 1. Elsewhere up to four rows share the
+// loads of a query and of two keys, 8 accumulators + 4.
+inline constexpr bool kHoldsQueries = HWY_TARGET == HWY_AVX3;
+// Vectors of columns that decode weighs for two rows at once: 16 accumulators of 32 registers with AVX-512, 8 of 16 otherwise.
+inline constexpr int kDecodeTileColumns = HWY_TARGET == HWY_AVX3 ? 8 : 4;
 
 // Backward gathers for kKeyTile keys at once kGatherVectors vectors of columns: 16 accumulators + 4 rows + 1 broadcast of 32 registers
 // with AVX-512, 12 + 3 + 1 of 16 otherwise.
@@ -99,9 +99,6 @@ inline constexpr int kGatherVectors = 4;
 #else
 inline constexpr int kGatherVectors = 3;
 #endif
-
-// Whether a block of one vector is better merged: with AVX2 its few accumulators leave the multiply pipes half idle.
-inline constexpr bool kAvoidsLoneVectors = HWY_TARGET == HWY_AVX2;
 
 inline constexpr int kQueryRows = kQueryVectors * kLanes;
 static_assert(kQueryRows <= 64, "visibility keeps one bit per row in a 64-bit word");
