@@ -20,14 +20,13 @@
 HWY_BEFORE_NAMESPACE();
 namespace regard::internal::HWY_NAMESPACE {
 
-// Up to kMaxQueryBlocks query blocks share each key block. Worth it when k and v that their rows see take more than half of the second cache level: otherwise every
-// query block would fetch all of them again (head_dim 128, 8,192 keys: 75–80 → 87–90 % of peak on small pages; with all of the level
-// instead of half, 8 heads of 2,048 keys and head_dim 64 lost half a point, of 1,024 and 128 one). And when they have to be converted:
-// once for all of them (alone each lost 5–8 points).
+// Up to kMaxQueryBlocks query blocks share each key block. Worth it when k and v that their rows see take more than kMaxUnsharedBytes, half of the
+// second cache level: otherwise every query block would fetch all of them again (head_dim 128, 8,192 keys: 75–80 → 87–90 % of peak on small pages; with
+// all of the level instead of half, 8 heads of 2,048 keys and head_dim 64 lost half a point, of 1,024 and 128 one). And when they have to be
+// converted: once for all of them (alone each lost 5–8 points).
 // With a tracker, whose maxima take up to 256 KB a block: those of 4 would fill the second level, and every pass over them at the end
 // wait for the third (8,192 keys, entropy and top 8: medians 1.075 → 1.066 of the context).
 inline constexpr int kTrackedQueryBlocks = 2;
-inline constexpr std::int64_t kMaxUnsharedBytes = 1 << 19;
 
 /// The parts of the caller's scratch, one after the other, each a multiple of 64 bytes.
 struct PrefillScratch {

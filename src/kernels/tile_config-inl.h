@@ -6,6 +6,8 @@
 #define REGARD_KERNELS_TILE_CONFIG_INL_H_
 #endif
 
+#include <cstdint>
+
 #include "hwy/highway.h"
 
 // A target with one lane has no 128-bit blocks to shuffle.
@@ -67,15 +69,19 @@ inline constexpr int kKeyTile = 4;
 // fit 32 registers, not 16.
 inline constexpr bool kInterleaves = HWY_TARGET == HWY_AVX3;
 
-// Query blocks that may share each key block. Those of AVX2 have 24 rows, of AVX-512 64 (AVX2, 8 instead of 4: 8,192 keys of head_dim 128 +6 %, 2,048 +1;
-// 12: +9, but −2).
+// Query blocks that may share each key block. Those of AVX2 have 24 rows, of AVX-512 64 (AVX2, 8 instead of 4: 8,192 keys of head_dim 128
+// +6 %, 2,048 +1; 12: +9, but −2).
 inline constexpr int kMaxQueryBlocks = HWY_TARGET == HWY_AVX2 ? 8 : 4;
+
+// What k and v of a query block may take until blocks share them: half of the second cache level, which is 512 KB in a CPU with AVX2 at best (Zen 3)
+// and 1 MB or more in most with AVX-512. With 256 KB AVX2 won 1.5 to 4 % and more beside others' work (512 keys of head_dim 128, 1,024 of 64).
+inline constexpr std::int64_t kMaxUnsharedBytes = HWY_TARGET == HWY_AVX2 ? 1 << 18 : 1 << 19;
 
 // Whether a query block of one vector is avoided: on AVX2 its four accumulators leave the multiply pipes half idle.
 inline constexpr bool kAvoidsLoneVectors = HWY_TARGET == HWY_AVX2;
 
-// Whether lanes are compressed by an instruction. Highway 1.0.3 looks the order of 8 lanes up in a table, of which GCC 12 makes a copy each time: a tenth
-// of all summaries together.
+// Whether lanes are compressed by an instruction. Highway 1.0.3 looks the order of 8 lanes up in a table, of which GCC 12 makes a copy each
+// time: a tenth of all summaries together.
 inline constexpr bool kCompresses = HWY_TARGET == HWY_AVX3;
 
 // Keys per block: weights of one query tile (kQueryRows · kKeyBlock · 4 bytes, 32 KB with AVX-512) stay in the first two cache
