@@ -24,6 +24,7 @@ namespace regard::internal::HWY_NAMESPACE {
 // second cache level: otherwise every query block would fetch all of them again (head_dim 128, 8,192 keys: 75–80 → 87–90 % of peak on small pages; with
 // all of the level instead of half, 8 heads of 2,048 keys and head_dim 64 lost half a point, of 1,024 and 128 one). And when they have to be
 // converted: once for all of them (alone each lost 5–8 points).
+//
 // With a tracker, whose maxima take up to 256 KB a block: those of 4 would fill the second level, and every pass over them at the end
 // wait for the third (8,192 keys, entropy and top 8: medians 1.075 → 1.066 of the context).
 inline constexpr int kTrackedQueryBlocks = 2;

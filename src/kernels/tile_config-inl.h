@@ -74,7 +74,7 @@ inline constexpr bool kInterleaves = HWY_TARGET == HWY_AVX3;
 inline constexpr int kMaxQueryBlocks = HWY_TARGET == HWY_AVX2 ? 8 : 4;
 
 // What k and v of a query block may take until blocks share them: half of the second cache level, which is 512 KB in a CPU with AVX2 at best (Zen 3)
-// and 1 MB or more in most with AVX-512. With 256 KB AVX2 won 1.5 to 4 % and more beside others' work (512 keys of head_dim 128, 1,024 of 64).
+// and 1 MB or more in most with AVX-512. With 256 KB AVX2 won 0.5 to 4 % (512 keys of head_dim 128, 1,024 of 64), more beside others' work.
 inline constexpr std::int64_t kMaxUnsharedBytes = HWY_TARGET == HWY_AVX2 ? 1 << 18 : 1 << 19;
 
 // Whether a query block of one vector is avoided: on AVX2 its four accumulators leave the multiply pipes half idle.
