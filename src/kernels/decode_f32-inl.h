@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "kernels/decode_state-inl.h"
+#include "kernels/soon_lines-inl.h"
 #include "kernels/stored_rows-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -18,7 +19,8 @@ namespace regard::internal::HWY_NAMESPACE {
 
 /// How many keys on lines are asked for, into the second cache level: one for each that is read, since all at once take the buffers that misses
 /// need, as the first level does. k and v of a sub-block are streams in turn, which prefetchers lose and find again: f32 10.7 → 9.1 ms at
-/// 32,768 keys, bf16 4.9 → 4.7. (The first 12 lines of the next stream, asked for behind the last rows' arithmetic, had won the half.)
+/// 32,768 keys with AVX-512, bf16 4.9 → 4.7. (The first 12 lines of the next stream, asked for behind the last rows' arithmetic, had won the
+/// half.) Which line: with AVX-512 that of the later key, elsewhere the next of SoonLines.
 inline constexpr std::int64_t kKeysAhead = 2 * kSubBlock;
 
 /// From a key's row to the one `keys` later, in bytes, whatever its page; 0 where there is none.
@@ -26,8 +28,11 @@ HWY_INLINE std::int64_t BytesAhead(const StoredRows& rows, std::int64_t key, std
   return key + keys < kv_len ? StoredRow(rows, key + keys) - StoredRow(rows, key) : 0;
 }
 
-HWY_INLINE void AskFor(const void* line) { __builtin_prefetch(line, 0, 2); }
-inline constexpr std::int64_t kLineBytes = 64;
+/// The lines of k and v that come kKeysAhead keys after a sub-block. There may be no such keys: then those of the sub-block, which are there.
+HWY_INLINE SoonLines LinesAhead(const KvHead& kv, const SubBlock& at) {
+  const std::int64_t key = at.first_key + (at.first_key + kKeysAhead < kv.kv_len ? kKeysAhead : 0);
+  return {LineStream::From(kv.k, key, kv.head_dim), LineStream::From(kv.v, key, kv.v_dim)};
+}
 
 /// Rows of a sub-block as they are multiplied: kSubBlock of them, readable in whole groups of vectors.
 struct BlockRows {
@@ -35,8 +40,8 @@ struct BlockRows {
   std::int64_t stride, ahead;  // in bytes; ahead: BytesAhead, if the rows are where they are stored
 };
 
-/// Reads groups of kVectors vectors of a row as f32, elements in the order of Column, and asks for what lies `ahead`. A row of kI8 is read
-/// without its scale.
+/// Reads groups of kVectors vectors of a row as f32, elements in the order of Column, and with AVX-512 asks for what lies `ahead`. A row of
+/// kI8 is read without its scale.
 template <DType kType>
 struct RowReader {
   static constexpr int kVectors = kType == DType::kBF16 ? 2 : 1;
@@ -45,7 +50,9 @@ struct RowReader {
   static HWY_INLINE void Read(const std::uint8_t* row, std::int64_t group, std::int64_t ahead, VF (&x)[kVectors]) {
     const std::int64_t offset = group * kElements * StoredBytes(kType);
     const std::uint8_t* const from = row + offset;
-    if (offset % kLineBytes == 0) AskFor(from + ahead);
+    if constexpr (kHoldsQueries) {
+      if (offset % kLineBytes == 0) AskFor(from + ahead);
+    }
     if constexpr (kType == DType::kBF16) {
       // Two to a word: the even elements, then the odd ones.
       const DU du;
@@ -171,37 +178,52 @@ HWY_NOINLINE void ScoreRows(const BlockRows& keys, std::int64_t head_dim, Decode
   for (int r = 0; r < NR; ++r) SumAcrossBlocks(block_sums[r], rows[r].scores);
 }
 
-/// The same where registers cannot hold queries, kKeys keys at once: a load of a query serves them all, and more sums than one grow at a time
-/// (AVX2, four rows of 128: f16 and bf16 about 1.2 times as fast, f32 only out of the third cache level). Reading these keys in order
-/// beforehand, as values are, lost it all.
+/// sum[r][j] += q[r] · k[j] over group i of elements.
 template <DType kType, int NR, int kKeys>
-HWY_NOINLINE void ScoreKeysTogether(const BlockRows& keys, std::int64_t head_dim, DecodeRow* rows) {
+HWY_INLINE void ScoreGroup(const float* const (&q)[NR], const std::uint8_t* k, std::int64_t stride, std::int64_t i,
+                           VF (&sum)[NR][kKeys]) {
+  using Reader = RowReader<kType>;
+  const DF d;
+  VF x[kKeys][Reader::kVectors];
+  REGARD_UNROLL for (int j = 0; j < kKeys; ++j) Reader::Read(k + j * stride, i, 0, x[j]);
+  REGARD_UNROLL for (int n = 0; n < Reader::kVectors; ++n) {
+    const std::int64_t at = (i * Reader::kVectors + n) * kLanes;
+    REGARD_UNROLL for (int r = 0; r < NR; ++r) {
+      VF qi = hn::Load(d, q[r] + at);
+      KeepInRegister(qi);
+      REGARD_UNROLL for (int j = 0; j < kKeys; ++j) sum[r][j] = hn::MulAdd(qi, x[j][n], sum[r][j]);
+    }
+  }
+}
+
+/// The same where registers cannot hold queries, kKeys keys at once: a load of a query serves them all, and NR · kKeys = 8 sums keep two
+/// multiply pipes of four cycles busy. From the first cache level four groups a round take half the time of one, 162 ns a sub-block for four
+/// rows of 128 on Zen 3; the multiplications alone are 151.
+template <DType kType, int NR, int kKeys>
+HWY_NOINLINE void ScoreKeysTogether(const BlockRows& keys, std::int64_t head_dim, DecodeRow* rows, SoonLines& soon) {
   using Reader = RowReader<kType>;
   static_assert(kSubBlock % kKeys == 0);
   const DF d;
-  const float* HWY_RESTRICT q[NR];
+  const float* q[NR];
   REGARD_UNROLL for (int r = 0; r < NR; ++r) q[r] = rows[r].q;
   alignas(64) float sums[NR][kSubBlock * kLanes];
-  const std::uint8_t* HWY_RESTRICT k = keys.data;
-  for (int key = 0; key < kSubBlock; key += kKeys, k += kKeys * keys.stride) {
+  SoonLines lines = soon;
+  const std::uint8_t* k = keys.data;
+  const std::int64_t stride = keys.stride, groups = head_dim / Reader::kElements;
+  for (int key = 0; key < kSubBlock; key += kKeys, k += kKeys * stride) {
     VF sum[NR][kKeys];
     REGARD_UNROLL for (int r = 0; r < NR; ++r) { REGARD_UNROLL for (int j = 0; j < kKeys; ++j) sum[r][j] = hn::Zero(d); }
-    for (std::int64_t i = 0; i < head_dim / Reader::kElements; ++i) {
-      VF x[kKeys][Reader::kVectors];
-      REGARD_UNROLL for (int j = 0; j < kKeys; ++j) Reader::Read(k + j * keys.stride, i, keys.ahead, x[j]);
-      REGARD_UNROLL for (int n = 0; n < Reader::kVectors; ++n) {
-        const std::int64_t at = (i * Reader::kVectors + n) * kLanes;
-        REGARD_UNROLL for (int r = 0; r < NR; ++r) {
-          VF qi = hn::Load(d, q[r] + at);
-          KeepInRegister(qi);
-          REGARD_UNROLL for (int j = 0; j < kKeys; ++j) sum[r][j] = hn::MulAdd(qi, x[j][n], sum[r][j]);
-        }
-      }
+    std::int64_t i = 0;
+    for (; i + 4 <= groups; i += 4) {
+      lines.Ask<4 * kKeys * Reader::kElements * StoredBytes(kType)>();
+      REGARD_UNROLL for (int u = 0; u < 4; ++u) ScoreGroup<kType>(q, k, stride, i + u, sum);
     }
+    for (; i < groups; ++i) ScoreGroup<kType>(q, k, stride, i, sum);
     REGARD_UNROLL for (int r = 0; r < NR; ++r) {
       REGARD_UNROLL for (int j = 0; j < kKeys; ++j) hn::Store(sum[r][j], d, sums[r] + (key + j) * kLanes);
     }
   }
+  soon = lines;
   for (int r = 0; r < NR; ++r) {
     alignas(64) float block_sums[kSubBlock / 4 * kBlockSums];
     for (int i = 0; i < kSubBlock / 4; ++i) {
@@ -228,11 +250,13 @@ HWY_INLINE void ScoreAllRows(const DecodeCall& call, const SubBlock& at, DecodeS
       head_dim == 8 * kLanes ? ScoreTwoRows<kType, 8>(keys, rows + r) : ScoreTwoRows<kType, 4>(keys, rows + r);
     }
     for (; r + 4 <= num_rows; r += 4) ScoreRows<kType, 4>(keys, head_dim, rows + r);
+    for (; r < num_rows; ++r) ScoreRows<kType, 1>(keys, head_dim, rows + r);
   } else {
-    for (; r + 4 <= num_rows; r += 4) ScoreKeysTogether<kType, 4, 2>(keys, head_dim, rows + r);
-    for (; r + 2 <= num_rows; r += 2) ScoreKeysTogether<kType, 2, 4>(keys, head_dim, rows + r);
+    SoonLines& soon = scratch.soon = LinesAhead(call.constants.kv, at);
+    for (; r + 4 <= num_rows; r += 4) ScoreKeysTogether<kType, 4, 2>(keys, head_dim, rows + r, soon);
+    for (; r + 2 <= num_rows; r += 2) ScoreKeysTogether<kType, 2, 4>(keys, head_dim, rows + r, soon);
+    for (; r < num_rows; ++r) ScoreKeysTogether<kType, 1, 8>(keys, head_dim, rows + r, soon);
   }
-  for (; r < num_rows; ++r) ScoreRows<kType, 1>(keys, head_dim, rows + r);
   if constexpr (kType == DType::kI8) {
     alignas(64) float scales[kSubBlock];
     LoadScales(stored, at, scales);
@@ -245,30 +269,46 @@ HWY_INLINE void ScoreAllRows(const DecodeCall& call, const SubBlock& at, DecodeS
   }
 }
 
+/// acc[r] += weight[r] · v over the columns of one key.
+template <DType kType, int NR, int NV>
+HWY_INLINE void MultiplyValue(const BlockRows& values, const DecodeRow* rows, const std::uint8_t* v, int key, VF (&acc)[NR][NV]) {
+  using Reader = RowReader<kType>;
+  const DF d;
+  VF p[NR];
+  REGARD_UNROLL for (int r = 0; r < NR; ++r) p[r] = hn::Set(d, rows[r].scores[key]);
+  REGARD_UNROLL for (int i = 0; i < NV / Reader::kVectors; ++i) {
+    VF x[Reader::kVectors];
+    Reader::Read(v, i, values.ahead, x);
+    REGARD_UNROLL for (int n = 0; n < Reader::kVectors; ++n) {
+      REGARD_UNROLL for (int r = 0; r < NR; ++r) {
+        acc[r][i * Reader::kVectors + n] = hn::MulAdd(p[r], x[n], acc[r][i * Reader::kVectors + n]);
+      }
+    }
+  }
+}
+
 /// rows[r].acc[0…NV vectors) += Σ weights · v over the sub-block. kCare: each row touches only the values it may see.
 template <DType kType, int NR, int NV, bool kCare>
-HWY_INLINE void MultiplyValues(const BlockRows& values, DecodeRow* rows, std::int64_t column) {
-  using Reader = RowReader<kType>;
+HWY_INLINE void MultiplyValues(const BlockRows& values, DecodeRow* rows, std::int64_t column, SoonLines& soon) {
   const DF d;
   VF acc[NR][NV];
   REGARD_UNROLL for (int r = 0; r < NR; ++r) { REGARD_UNROLL for (int i = 0; i < NV; ++i) acc[r][i] = hn::Zero(d); }
   const std::uint8_t* HWY_RESTRICT v = values.data + column * StoredBytes(kType);
-  for (int key = 0; key < kSubBlock; ++key, v += values.stride) {
-    if constexpr (kCare) {
-      static_assert(NR == 1);
-      if ((rows[0].visible >> key & 1) == 0) continue;
-    }
-    VF p[NR];
-    REGARD_UNROLL for (int r = 0; r < NR; ++r) p[r] = hn::Set(d, rows[r].scores[key]);
-    REGARD_UNROLL for (int i = 0; i < NV / Reader::kVectors; ++i) {
-      VF x[Reader::kVectors];
-      Reader::Read(v, i, values.ahead, x);
-      REGARD_UNROLL for (int n = 0; n < Reader::kVectors; ++n) {
-        REGARD_UNROLL for (int r = 0; r < NR; ++r) {
-          acc[r][i * Reader::kVectors + n] = hn::MulAdd(p[r], x[n], acc[r][i * Reader::kVectors + n]);
-        }
+  if constexpr (kHoldsQueries || kCare) {
+    for (int key = 0; key < kSubBlock; ++key, v += values.stride) {
+      if constexpr (kCare) {
+        static_assert(NR == 1);
+        if ((rows[0].visible >> key & 1) == 0) continue;
       }
+      MultiplyValue<kType>(values, rows, v, key, acc);
     }
+  } else {
+    SoonLines lines = soon;
+    for (int key = 0; key < kSubBlock; key += 4) {
+      lines.Ask<4 * NV * kLanes * StoredBytes(kType)>();
+      REGARD_UNROLL for (int u = 0; u < 4; ++u, v += values.stride) MultiplyValue<kType>(values, rows, v, key + u, acc);
+    }
+    soon = lines;
   }
   REGARD_UNROLL for (int r = 0; r < NR; ++r) {
     float* HWY_RESTRICT to = rows[r].acc + column;
@@ -278,13 +318,11 @@ HWY_INLINE void MultiplyValues(const BlockRows& values, DecodeRow* rows, std::in
 
 /// All columns for NR rows.
 template <DType kType, int NR, bool kCare>
-HWY_NOINLINE void MultiplyValueRows(const BlockRows& values, std::int64_t v_dim, DecodeRow* rows) {
-  constexpr int kFew = RowReader<kType>::kVectors;
+HWY_NOINLINE void MultiplyValueRows(const BlockRows& values, std::int64_t v_dim, DecodeRow* rows, SoonLines& soon) {
+  constexpr int kMany = NR <= 2 ? kDecodeTileColumns : kDecodeTileColumns / 2, kFew = RowReader<kType>::kVectors;
   std::int64_t column = 0;
-  for (; column + kDecodeTileColumns * kLanes <= v_dim; column += kDecodeTileColumns * kLanes) {
-    MultiplyValues<kType, NR, kDecodeTileColumns, kCare>(values, rows, column);
-  }
-  for (; column < v_dim; column += kFew * kLanes) MultiplyValues<kType, NR, kFew, kCare>(values, rows, column);
+  for (; column + kMany * kLanes <= v_dim; column += kMany * kLanes) MultiplyValues<kType, NR, kMany, kCare>(values, rows, column, soon);
+  for (; column < v_dim; column += kFew * kLanes) MultiplyValues<kType, NR, kFew, kCare>(values, rows, column, soon);
 }
 
 template <DType kType>
@@ -303,8 +341,8 @@ HWY_INLINE bool HasNonFinite(const BlockRows& values, std::int64_t v_dim) {
   return !hn::AllTrue(d, hn::Eq(sum, hn::Zero(d)));
 }
 
-/// Reads a number of every line of the rows, in order. Tiles of fewer columns than a row has come to lines in an order that is no stream:
-/// on AVX2 29 → 51 % of the read bandwidth.
+/// Reads a number of every line of the rows, in order, where nothing is asked for in order: tiles of fewer columns than a row has come to
+/// lines in an order that is no stream.
 HWY_INLINE void ReadInOrder(const BlockRows& rows, std::int64_t row_bytes) {
   for (int key = 0; key < kSubBlock; ++key) {
     for (std::int64_t i = 0; i < row_bytes; i += kLineBytes) {
@@ -335,14 +373,19 @@ HWY_INLINE void MultiplyAllRows(const DecodeCall& call, const SubBlock& at, Deco
   const BlockRows values =
       WholeRows<kType>(call.constants.kv.v, at, call.constants.kv.kv_len, call.constants.kv.v_dim, scratch.v_copy);
   if constexpr (kType == DType::kI8) ScaleWeights(call, at, rows);
-  if (v_dim > kDecodeTileColumns * kLanes) ReadInOrder(values, v_dim * StoredBytes(kType));
+  if constexpr (kHoldsQueries) {
+    if (v_dim > kDecodeTileColumns * kLanes) ReadInOrder(values, v_dim * StoredBytes(kType));
+  }
   int r = 0;
   if (!at.all_seen && HasNonFinite<kType>(values, v_dim)) {
-    for (; r < num_rows; ++r) MultiplyValueRows<kType, 1, true>(values, v_dim, rows + r);
+    for (; r < num_rows; ++r) MultiplyValueRows<kType, 1, true>(values, v_dim, rows + r, scratch.soon);
     return;
   }
-  for (; r + 2 <= num_rows; r += 2) MultiplyValueRows<kType, 2, false>(values, v_dim, rows + r);
-  for (; r < num_rows; ++r) MultiplyValueRows<kType, 1, false>(values, v_dim, rows + r);
+  if constexpr (!kHoldsQueries) {
+    for (; r + 4 <= num_rows; r += 4) MultiplyValueRows<kType, 4, false>(values, v_dim, rows + r, scratch.soon);
+  }
+  for (; r + 2 <= num_rows; r += 2) MultiplyValueRows<kType, 2, false>(values, v_dim, rows + r, scratch.soon);
+  for (; r < num_rows; ++r) MultiplyValueRows<kType, 1, false>(values, v_dim, rows + r, scratch.soon);
 }
 
 /// The products of a call, whose rows of k and v may be of different types.

@@ -14,6 +14,7 @@
 #include "kernels/exp2-inl.h"
 #include "kernels/key_lanes-inl.h"
 #include "kernels/query_block-inl.h"
+#include "kernels/soon_lines-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace regard::internal::HWY_NAMESPACE {
@@ -40,6 +41,7 @@ struct DecodeRow {
 struct DecodeScratch {
   DecodeRow rows[kMaxDecodeRows];
   float *k_copy, *v_copy;  // [kSubBlock, Padded(head_dim or v_dim)], for rows that cannot be used where they lie
+  SoonLines soon;
 };
 
 /// What is the same for all sub-blocks of a call.

@@ -15,7 +15,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace regard::internal::HWY_NAMESPACE {
 
-HWY_INLINE std::int64_t StoredBytes(DType dtype) { return dtype == DType::kF32 ? 4 : dtype == DType::kI8 ? 1 : 2; }
+HWY_INLINE constexpr std::int64_t StoredBytes(DType dtype) { return dtype == DType::kF32 ? 4 : dtype == DType::kI8 ? 1 : 2; }
 
 HWY_INLINE const std::uint8_t* StoredRow(const StoredRows& rows, std::int64_t j) {
   const void* const run = rows.pages == nullptr ? rows.data : rows.pages[j / rows.page_len];
