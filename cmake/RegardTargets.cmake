@@ -32,6 +32,12 @@ set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 
+# regard_apart(SOURCES...): sources of this folder that are compiled by themselves where CMAKE_UNITY_BUILD merges others, as the presets of the
+# quick start and the sanitizers have it: they share names of helpers with their neighbours.
+function(regard_apart)
+  set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+endfunction()
+
 # regard_room(NAME LIBRARY sources...): the sources of one room, compiled once, for the library (regard or regard_tools) and for
 # the tests, which may look inside.
 function(regard_room name library)

@@ -228,8 +228,8 @@ HWY_NOINLINE void ScoreKeysTogether(const BlockRows& keys, std::int64_t head_dim
     alignas(64) float block_sums[kSubBlock / 4 * kBlockSums];
     for (int i = 0; i < kSubBlock / 4; ++i) {
       const float* const four = sums[r] + 4 * i * kLanes;
-      StoreBlockSums(hn::Load(d, four), hn::Load(d, four + kLanes), hn::Load(d, four + 2 * kLanes), hn::Load(d, four + 3 * kLanes),
-                     block_sums + i * kBlockSums);
+      StoreBlockSums(hn::Load(d, four), hn::Load(d, four + kLanes), hn::Load(d, four + 2 * kLanes),
+                     hn::Load(d, four + 3 * kLanes), block_sums + i * kBlockSums);
     }
     SumAcrossBlocks(block_sums, rows[r].scores);
   }
@@ -321,7 +321,8 @@ template <DType kType, int NR, bool kCare>
 HWY_NOINLINE void MultiplyValueRows(const BlockRows& values, std::int64_t v_dim, DecodeRow* rows, SoonLines& soon) {
   constexpr int kMany = NR <= 2 ? kDecodeTileColumns : kDecodeTileColumns / 2, kFew = RowReader<kType>::kVectors;
   std::int64_t column = 0;
-  for (; column + kMany * kLanes <= v_dim; column += kMany * kLanes) MultiplyValues<kType, NR, kMany, kCare>(values, rows, column, soon);
+  for (; column + kMany * kLanes <= v_dim; column += kMany * kLanes)
+    MultiplyValues<kType, NR, kMany, kCare>(values, rows, column, soon);
   for (; column < v_dim; column += kFew * kLanes) MultiplyValues<kType, NR, kFew, kCare>(values, rows, column, soon);
 }
 
