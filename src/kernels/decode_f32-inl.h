@@ -197,12 +197,13 @@ HWY_INLINE void ScoreGroup(const float* const (&q)[NR], const std::uint8_t* k, s
 }
 
 /// The same where registers cannot hold queries, kKeys keys at once: a load of a query serves them all, and NR · kKeys = 8 sums keep two
-/// multiply pipes of four cycles busy. From the first cache level four groups a round take half the time of one, 162 ns a sub-block for four
-/// rows of 128 on Zen 3; the multiplications alone are 151.
+/// multiply pipes of four cycles busy. From the first cache level four vectors a round take half the time of one, 162 ns a sub-block for four
+/// rows of 128 on Zen 3; the multiplications alone are 151. (Eight, four groups of bf16: sums on the stack, +7 %.)
 template <DType kType, int NR, int kKeys>
 HWY_NOINLINE void ScoreKeysTogether(const BlockRows& keys, std::int64_t head_dim, DecodeRow* rows, SoonLines& soon) {
   using Reader = RowReader<kType>;
   static_assert(kSubBlock % kKeys == 0);
+  constexpr int kRound = 4 / Reader::kVectors;
   const DF d;
   const float* q[NR];
   REGARD_UNROLL for (int r = 0; r < NR; ++r) q[r] = rows[r].q;
@@ -214,9 +215,9 @@ HWY_NOINLINE void ScoreKeysTogether(const BlockRows& keys, std::int64_t head_dim
     VF sum[NR][kKeys];
     REGARD_UNROLL for (int r = 0; r < NR; ++r) { REGARD_UNROLL for (int j = 0; j < kKeys; ++j) sum[r][j] = hn::Zero(d); }
     std::int64_t i = 0;
-    for (; i + 4 <= groups; i += 4) {
-      lines.Ask<4 * kKeys * Reader::kElements * StoredBytes(kType)>();
-      REGARD_UNROLL for (int u = 0; u < 4; ++u) ScoreGroup<kType>(q, k, stride, i + u, sum);
+    for (; i + kRound <= groups; i += kRound) {
+      lines.Ask<kRound * kKeys * Reader::kElements * StoredBytes(kType)>();
+      REGARD_UNROLL for (int u = 0; u < kRound; ++u) ScoreGroup<kType>(q, k, stride, i + u, sum);
     }
     for (; i < groups; ++i) ScoreGroup<kType>(q, k, stride, i, sum);
     REGARD_UNROLL for (int r = 0; r < NR; ++r) {
