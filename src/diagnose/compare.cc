@@ -93,7 +93,7 @@ void Case::CompareProjected(const Variant& variant, RowId row, const ObservedSta
     merged.insert(merged.end(), s.context.begin(), s.context.end());
     for (int p = 0; p < kNumPrecisions; ++p) {
       for (std::size_t d = 0; d < s.context.size(); ++d)
-        error[p].push_back(std::min(s.magnitude[d] * roundoff.weight[p], std::fabs(s.context[d]) + largest_value_[d]));
+        error[p].push_back(roundoff.OfContext(p, s.magnitude[d], s.context[d], largest_value_[d]));
     }
   }
   const bool left_out = w_out_.empty() || variant.out_projection == Variant::OutProjection::kLeftOut;
@@ -167,7 +167,7 @@ void Case::CompareRow(const Variant& variant, const RowState& s, RowId row, cons
           bounds[p] = roundoff.lse[p] + 4 * u * std::fabs(want);
           break;
         default:
-          bounds[p] = std::min(s.magnitude[n] * roundoff.weight[p], std::fabs(want) + largest_value_[n]) +
+          bounds[p] = roundoff.OfContext(p, s.magnitude[n], want, largest_value_[n]) +
                       static_cast<double>(s.num_visible) * kSmallestNormal * (1 + largest_value_[n]);
           break;
       }

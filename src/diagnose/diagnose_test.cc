@@ -430,6 +430,18 @@ TEST(Diagnose, AccusesNoCorrectOutput) {
   }
 }
 
+// Biases of −10⁹ leave f32 no scores to compare, so that the other key may have all the weight; its value is rounded besides.
+TEST(Diagnose, ABlurredRowMayTakeTheLargestValue) {
+  const float q[] = {1}, k[] = {34, 0}, v[] = {-80, 336.113f}, bias[] = {-1e9f, -1e9f};
+  const float other = std::nextafter(v[1], 1e9f);
+  AttentionParams params;
+  params.scale = 1;
+  params.bias = View(bias, {1, 1, 1, 2});
+  const DiagnosisProblem p{.q = View(q, {1, 1, 1, 1}), .k = View(k, {1, 1, 2, 1}), .v = View(v, {1, 1, 2, 1}), .params = params};
+  const Diagnosis d = Diagnose(p, {.context = View(&other, {1, 1, 1, 1})});
+  EXPECT_EQ(d.verdict, Verdict::kMatch) << d.summary;
+}
+
 // --------------------------------------------------------------------------------------------------- the whole catalogue
 
 // A hypothesis makes an output; the diagnosis of that output must name its fault, whatever else the hypothesis could be called.

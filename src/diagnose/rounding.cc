@@ -20,11 +20,11 @@ RowRoundoff RoundoffOfRow(std::int64_t head_dim, std::int64_t num_keys, double l
   RowRoundoff r;
   for (int p = 0; p < kNumPrecisions; ++p) {
     const double u = kUnitRoundoff[p] * (p <= static_cast<int>(Precision::kF32) ? 4 : 1);
-    const double sums = u * (4 + 2 * std::sqrt(static_cast<double>(num_keys)));
+    r.sums[p] = u * (4 + 2 * std::sqrt(static_cast<double>(num_keys)));
     r.score[p] = u * ((1 + std::sqrt(static_cast<double>(head_dim)) / 4) * largest_dot + largest_score);
-    r.weight[p] = std::expm1(std::min(2 * r.score[p], 60.0)) + sums;
+    r.weight[p] = std::expm1(std::min(2 * r.score[p], 60.0)) + r.sums[p];
     if (p == 0) r.weight[p] = std::min(r.weight[p], kWidestMatch);
-    r.lse[p] = r.score[p] + sums;
+    r.lse[p] = r.score[p] + r.sums[p];
   }
   return r;
 }

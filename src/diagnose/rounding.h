@@ -17,6 +17,8 @@
 // precision's u, and by their use: true rounding fills a small part of them, in the root mean square (kTypicalUse).
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 
 #include "regard/tensor.h"
@@ -40,9 +42,14 @@ StorageRoundoff RoundoffOf(DType dtype);
 /// tests/diagnose: below 0.3, also where sums are taken one by one in f16.
 inline constexpr double kTypicalUse = 0.45;
 
-/// ρ and δ of one row at each precision.
+/// ρ and δ of one row at each precision, and of ρ the part that sums have whatever the weights are.
 struct RowRoundoff {
-  double score[kNumPrecisions], weight[kNumPrecisions], lse[kNumPrecisions];
+  double score[kNumPrecisions], weight[kNumPrecisions], sums[kNumPrecisions], lse[kNumPrecisions];
+
+  /// Of one element of a context: |error| ≤ ρ Σ w |v|, and however wrong the weights are, the context lies within the values, largest ≥ |v|.
+  double OfContext(int p, double magnitude, double context, double largest) const {
+    return std::min(magnitude * weight[p], std::fabs(context) + largest * (1 + sums[p]));
+  }
 };
 RowRoundoff RoundoffOfRow(std::int64_t head_dim, std::int64_t num_keys, double largest_dot, double largest_score);
 
