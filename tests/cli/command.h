@@ -35,7 +35,7 @@ struct RunOptions {
   int terminal_columns = 0;         // standard error is a terminal of so many columns; 0: a pipe
 };
 
-/// A command that runs for more than five minutes, which the longest map takes half of under a sanitizer, is ended, and the test fails.
+/// A command that runs for more than five minutes, a multiple of what the longest takes under a sanitizer, is ended, and the test fails.
 Outcome RunRegard(const std::vector<std::string>& arguments, const RunOptions& options = {});
 
 }  // namespace regard::tests

@@ -398,7 +398,7 @@ TEST(MapTest, AnInterruptLeavesNothing) {
 
 TEST(MapTest, ProgressIsForTerminals) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  constexpr std::int64_t kTokens = 2048;  // some 20 times slower
+  constexpr std::int64_t kTokens = 2048;  // where arithmetic is some 20 times slower
 #else
   constexpr std::int64_t kTokens = 8192;
 #endif
