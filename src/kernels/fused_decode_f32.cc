@@ -12,7 +12,7 @@
 //            the prefetchers of the machine go. Order decides how far: four key rows in lock-step fell to a third of the read bandwidth,
 //            v in two column halves to two thirds, sub-blocks of 32 or 64 keys lost a quarter, software prefetch of the next
 //            sub-block into the first cache level a third; line by line, two sub-blocks on and into the second level it wins a sixth
-//            (kKeysAhead). Without AVX-512 lines are asked for in order, which won half of all the time (soon_lines-inl.h). Where k and v
+//            (kKeysAhead). Without AVX-512 lines are asked for in order, which won a quarter of the time (soon_lines-inl.h). Where k and v
 //            lie matters as well (equal offsets in huge pages: up to 20 points).
 // Requires   plan-validated sizes, dims >= 1, no aliasing. noexcept, no allocation; scratch by DecodeScratchBytes.
 // Dispatch   exported once below.
