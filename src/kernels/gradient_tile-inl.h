@@ -117,7 +117,6 @@ template <int NV, bool kPlain, Gradient kGradient>
 HWY_NOINLINE void DeriveTile(const CallConstants& call, const TilePlace& at, const GradientBlock& block, const KeyBlock& keys,
                              const SoonKeys& soon, float* HWY_RESTRICT d_scores) {
   const DF d;
-  const DU du;
   const int lane0 = at.first_vector * kLanes;
   const std::int64_t place = at.key * kQueryRows + lane0;
   const bool capped = !kPlain && kGradient == Gradient::kOfScores && call.options.soft_cap > 0;
@@ -138,10 +137,7 @@ HWY_NOINLINE void DeriveTile(const CallConstants& call, const TilePlace& at, con
       if constexpr (!kPlain) {
         if (capped) gradient = hn::Mul(gradient, hn::Load(d, to));
         if (keys.has_visible) {  // a value that is not visible may hold NaN, and 0 · NaN is NaN
-          const VU bit = hn::Load(du, keys.lane_bit + lane0 + v * kLanes);
-          const int half = (lane0 + v * kLanes) & 32;
-          const VU word = hn::Set(du, static_cast<std::uint32_t>(keys.visible[at.key + j] >> half));
-          gradient = hn::IfThenElseZero(hn::RebindMask(d, hn::TestBit(word, bit)), gradient);
+          gradient = hn::IfThenElseZero(SeesKey(keys, at.key + j, lane0 + v * kLanes), gradient);
         }
       }
       hn::Store(gradient, d, to);
@@ -256,7 +252,7 @@ HWY_INLINE bool DeriveKeyBlock(const CallConstants& call, std::int64_t first_key
       [&](int tile, int end) HWY_ATTR { WeightRun(ScoreProducts(call, query, keys, 0, false, soon_k), tile, end, keys); },
       [&](int tile, const TileVectors& vectors) HWY_ATTR {
         const TilePlace at = {first_key, tile * kKeyTile, vectors.first};
-        const int num_vectors = vectors.last - vectors.first + 1;
+        const int num_vectors = vectors.Count();
         if (kinds.is_plain[tile]) {
           WeightTileOf<true>(num_vectors, call, at, block, keys, soon_k, d_scores);
         } else {
@@ -271,7 +267,7 @@ HWY_INLINE bool DeriveKeyBlock(const CallConstants& call, std::int64_t first_key
       [&](int tile, int end) HWY_ATTR { GradientRun(GradientProducts(call, block, keys, soon_v, 0), tile, end, keys, d_scores); },
       [&](int tile, const TileVectors& vectors) HWY_ATTR {
         const TilePlace at = {first_key, tile * kKeyTile, vectors.first};
-        const int num_vectors = vectors.last - vectors.first + 1;
+        const int num_vectors = vectors.Count();
         if (kinds.is_plain[tile]) {
           DeriveTileOf<kGradient, true>(num_vectors, call, at, block, keys, soon_v, d_scores);
         } else {

@@ -44,7 +44,7 @@ HWY_NOINLINE void GatherTiles(const KeyBlock& keys, const float* numbers, const 
                               float* out) {
   for (int s = 0; s < keys.num_segments; ++s) {
     const Segment& segment = keys.segments[s];
-    const int first = segment.first * kLanes, end = std::min((segment.last + 1) * kLanes, num_rows);
+    const int first = segment.vectors.first * kLanes, end = std::min((segment.vectors.last + 1) * kLanes, num_rows);
     for (int key = segment.key_begin; key < segment.key_end; key += kKeyTile) {
       GatherColumns<NC>(numbers + key * kQueryRows, rows, first, end, stride, out + key * stride);
     }
@@ -56,7 +56,7 @@ HWY_NOINLINE inline void GatherLooseRow(const KeyBlock& keys, const float* numbe
                                         float factor, float* out) {
   for (int s = 0; s < keys.num_segments; ++s) {
     const Segment& segment = keys.segments[s];
-    if (r / kLanes < segment.first || r / kLanes > segment.last) continue;
+    if (!segment.vectors.Has(r / kLanes)) continue;
     for (int key = segment.key_begin; key < segment.key_end; ++key) {
       if (keys.has_visible && (keys.visible[key] >> r & 1) == 0) continue;
       for (std::int64_t c = 0; c < dim; ++c)

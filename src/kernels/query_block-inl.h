@@ -69,17 +69,19 @@ HWY_INLINE bool AllReferenced(const QueryBlock& block) {
 
 inline constexpr int kTiles = kKeyBlock / kKeyTile;
 
-/// The vectors first…last of the query block that a tile was scored on; last < 0: it was not.
+/// Vectors first…last of a query block: those that a tile was scored on; last < 0: it was not.
 struct TileVectors {
   int first, last;
 
+  int Count() const { return last - first + 1; }
+  bool Has(int vector) const { return first <= vector && vector <= last; }
   bool operator==(const TileVectors&) const = default;
 };
 
-/// Neighbouring keys of one block that vectors first…last of the query block work on.
+/// Neighbouring keys of one block that the same vectors of the query block work on.
 struct Segment {
   int key_begin, key_end;  // in the block
-  int first, last;
+  TileVectors vectors;
 };
 
 /// One query block against kKeyBlock keys.
@@ -129,7 +131,7 @@ HWY_INLINE TileRows RowsThatSee(const KeyBlock& keys, int key, std::uint64_t all
 HWY_INLINE void FindSegments(int n, KeyBlock& keys) {
   keys.num_segments = 0;
   if (!keys.has_visible) {
-    keys.segments[keys.num_segments++] = {0, n, keys.scored[0].first, keys.scored[0].last};
+    keys.segments[keys.num_segments++] = {0, n, keys.scored[0]};
     return;
   }
   for (int tile = 0; tile * kKeyTile < n; ++tile) {
@@ -138,10 +140,10 @@ HWY_INLINE void FindSegments(int n, KeyBlock& keys) {
     const int key = tile * kKeyTile;
     const int end = std::min(key + kKeyTile, n);
     Segment* previous = keys.segments + keys.num_segments - 1;
-    if (keys.num_segments > 0 && previous->key_end == key && previous->first == vectors.first && previous->last == vectors.last) {
+    if (keys.num_segments > 0 && previous->key_end == key && previous->vectors == vectors) {
       previous->key_end = end;
     } else {
-      keys.segments[keys.num_segments++] = {key, end, vectors.first, vectors.last};
+      keys.segments[keys.num_segments++] = {key, end, vectors};
     }
   }
 }

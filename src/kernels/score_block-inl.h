@@ -66,7 +66,7 @@ struct RunChoice {
 /// Whether tiles that `rows` see may be weighed in a run. Every row needs a reference. Of options a run takes one, known to the compiler:
 /// asked about between the products, they cost more than a run wins (with a bias 1.26 times the time of none; so 1.13).
 HWY_INLINE RunChoice ChooseRun(const CallConstants& call, const QueryBlock& block, const KeyBlock& keys, const TileRows& rows) {
-  const int num_vectors = rows.vectors.last - rows.vectors.first + 1;
+  const int num_vectors = rows.vectors.Count();
   const bool in_time = WordsOf(call.kv.head_dim) >= MinRunWords(num_vectors);
   if (call.options.soft_cap > 0 || call.options.has_alibi || !block.all_referenced || !in_time) return {false, RunOption::kNone};
   if (rows.all && num_vectors == kQueryVectors && !block.has_faint) {
@@ -167,7 +167,7 @@ HWY_INLINE void ScoreKeyBlock(const CallConstants& call, std::int64_t first_key,
     }
     block.saw_key |= rows.some;
     keys.all_seen &= rows.all;
-    const int num_vectors = rows.vectors.last - rows.vectors.first + 1;
+    const int num_vectors = rows.vectors.Count();
     if (const RunChoice run = ChooseRun(call, block, keys, rows); runs && run.may_run) {
       int run_end = keys.has_visible ? tile + 1 : num_tiles;
       for (; run_end < num_tiles; ++run_end) {

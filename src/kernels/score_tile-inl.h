@@ -46,19 +46,22 @@ HWY_NOINLINE inline void Rescale(std::int64_t v_dim, int vector, const float* ol
   scale(block.block_sum + lane0);
   for (std::int64_t c = 0; block.acc_is_set && c < v_dim; ++c) scale(block.acc + c * kQueryRows + lane0);
   for (int tile = 0; tile < kTiles; ++tile) {
-    if (vector < keys.scored[tile].first || vector > keys.scored[tile].last) continue;
+    if (!keys.scored[tile].Has(vector)) continue;
     Word* const words = WeightWords(keys) + tile * kTileWords * kQueryRows + lane0;
     for (int j = 0; j < kTileWords; ++j) ScaleWords(words + j * kQueryRows, factor);
   }
 }
 
-/// The score of a vector of rows, from lane0 on, with one key of the block: −inf in rows that do not see it.
-HWY_INLINE VF HideUnseen(const KeyBlock& keys, int key, int lane0, VF score) {
-  const DF d;
+/// Which of a vector of rows, from lane0 on, see one key of a block that has words of visibility.
+HWY_INLINE MF SeesKey(const KeyBlock& keys, int key, int lane0) {
   const DU du;
   const VU word = hn::Set(du, static_cast<std::uint32_t>(keys.visible[key] >> (lane0 & 32)));
-  const MF sees = hn::RebindMask(d, hn::TestBit(word, hn::Load(du, keys.lane_bit + lane0)));
-  return hn::IfThenElse(sees, score, hn::Set(d, -kInf));
+  return hn::RebindMask(DF(), hn::TestBit(word, hn::Load(du, keys.lane_bit + lane0)));
+}
+
+/// The score of such rows: −inf in those that do not see the key.
+HWY_INLINE VF HideUnseen(const KeyBlock& keys, int key, int lane0, VF score) {
+  return hn::IfThenElse(SeesKey(keys, key, lane0), score, hn::Set(DF(), -kInf));
 }
 
 /// Soft cap, bias, ALiBi and visibility on the score of a vector of rows, from lane0 on, with one key of the block, in this order.

@@ -41,7 +41,7 @@ HWY_INLINE void AddKeys(const Segment& segment, const Word* weights, const KeyRo
 
 template <int NC, int kFirst = 0, int kLast = 0>
 HWY_INLINE void AddSegment(const Segment& segment, const Word* weights, const KeyRows<Word>& v, ColumnTile<NC>& acc) {
-  if (segment.first == kFirst && segment.last == kLast) {
+  if (segment.vectors == TileVectors{kFirst, kLast}) {
     AddKeys<kFirst, kLast, NC>(segment, weights, v, acc);
   } else if constexpr (kLast + 1 < kQueryVectors) {
     AddSegment<NC, kFirst, kLast + 1>(segment, weights, v, acc);
@@ -102,7 +102,7 @@ HWY_NOINLINE inline void AddColumnsWithCare(const KeyBlock& keys, const KeyRows<
       VF acc = hn::Zero(d);
       for (int s = 0; s < keys.num_segments; ++s) {
         const Segment& segment = keys.segments[s];
-        if (i < segment.first || i > segment.last) continue;
+        if (!segment.vectors.Has(i)) continue;
         for (int key = segment.key_begin; key < segment.key_end; key += kPerWord) {
           const VW p = hn::Load(DW(), WeightWords(keys) + key / kPerWord * kQueryRows + i * kLanes);
           acc = MulAddSeen(keys.visible + key, (i * kLanes) & 32, bit, p, v.data[key / kPerWord * v.stride + c], acc);
@@ -119,8 +119,7 @@ HWY_INLINE void AddValues(const KeyBlock& keys, const Word* v_data, std::int64_t
                           QueryBlock& block) {
   const bool is_set = block.acc_is_set;
   block.acc_is_set = true;
-  const bool whole =
-      keys.all_seen && keys.num_segments == 1 && keys.segments[0].first == 0 && keys.segments[0].last == kQueryVectors - 1;
+  const bool whole = keys.all_seen && keys.num_segments == 1 && keys.segments[0].vectors == TileVectors{0, kQueryVectors - 1};
   const auto add = [&](std::int64_t c, int num_columns, auto* add_columns) HWY_ATTR {
     const KeyRows<Word> v = {v_data + c, v_stride};
     float* const out = block.acc + c * kQueryRows;
