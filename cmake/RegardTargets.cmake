@@ -47,8 +47,9 @@ function(regard_room name library)
   set_property(GLOBAL APPEND PROPERTY ${library}_ROOMS regard_room_${name})
 endfunction()
 
-# regard_few_pointer_checks(TARGET): the undefined-behaviour checks that look at each pointer double the time to compile a test and take minutes
-# in vector code, which is thousands of inlined loads. They are made in the library and the command; here the address sanitizer has to do.
+# regard_few_pointer_checks(TARGET): the undefined-behaviour checks that look at each pointer double the time to compile, and take minutes in
+# vector code, which is thousands of inlined loads. They are made where memory of others and bytes of files are read; here the address sanitizer
+# has to do.
 function(regard_few_pointer_checks target)
   if(REGARD_SANITIZE MATCHES "undefined")
     target_compile_options(${target} PRIVATE -fno-sanitize=null,alignment,object-size,pointer-overflow,vptr)

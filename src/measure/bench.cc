@@ -13,7 +13,7 @@ std::string RateFault(const BenchRow& row) {
 
 const Limits& Bench::LimitsOf(const std::string& isa) {
   const auto found = limits_.find(isa);
-  return found != limits_.end() ? found->second : limits_.emplace(isa, MeasureLimits(isa, stop_)).first->second;
+  return found != limits_.end() ? found->second : limits_.emplace(isa, parts_.measure_limits(isa, stop_)).first->second;
 }
 
 double Bench::ReadBandwidth(const std::string& isa, int threads) {
@@ -36,7 +36,7 @@ BenchRow Bench::Run(const BenchCase& bench_case) {
                                                        : "-";
 
   const PreparedCase* const baseline = KeepOnly(bench_case.baseline);
-  const PreparedCase& prepared = prepared_.emplace(bench_case.name, prepare_(bench_case, stop_)).first->second;
+  const PreparedCase& prepared = prepared_.emplace(bench_case.name, parts_.prepare(bench_case, stop_)).first->second;
   row.verification = prepared.verify();
   if (!row.verification.passed()) return row;
   passed_.insert_or_assign(bench_case.name, bench_case);
@@ -49,7 +49,7 @@ const PreparedCase* Bench::KeepOnly(const std::string& name) {
   std::erase_if(prepared_, [&name](const auto& entry) { return entry.first != name; });
   const auto passed = passed_.find(name);
   if (passed == passed_.end()) return nullptr;
-  if (prepared_.empty()) prepared_.emplace(name, prepare_(passed->second, stop_));
+  if (prepared_.empty()) prepared_.emplace(name, parts_.prepare(passed->second, stop_));
   return &prepared_.begin()->second;
 }
 

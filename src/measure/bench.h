@@ -51,13 +51,16 @@ struct BenchRow {
 /// kept something from the run before. Empty when the row can be believed.
 std::string RateFault(const BenchRow& row);
 
+/// What a bench is made of; tests bring their own.
+struct BenchParts {
+  std::function<PreparedCase(const BenchCase&, const std::stop_token&)> prepare = PrepareCase;
+  std::function<Limits(const std::string& isa, const std::stop_token&)> measure_limits = MeasureLimits;
+};
+
 class Bench {
  public:
-  using Prepare = std::function<PreparedCase(const BenchCase&, const std::stop_token&)>;
-
-  /// Tests prepare something of their own.
-  explicit Bench(const TimingOptions& timing, std::stop_token stop = {}, Prepare prepare = PrepareCase)
-      : timing_(timing), stop_(std::move(stop)), prepare_(std::move(prepare)) {}
+  explicit Bench(const TimingOptions& timing, std::stop_token stop = {}, BenchParts parts = {})
+      : timing_(timing), stop_(std::move(stop)), parts_(std::move(parts)) {}
 
   /// One thread's limits on a target, measured when first asked for.
   const Limits& LimitsOf(const std::string& isa);
@@ -79,7 +82,7 @@ class Bench {
 
   TimingOptions timing_;
   std::stop_token stop_;
-  Prepare prepare_;
+  BenchParts parts_;
   std::map<std::string, Limits> limits_;
   std::map<std::pair<std::string, int>, double> bandwidths_;
   std::map<std::string, BenchCase> passed_;       // by name

@@ -115,7 +115,11 @@ class BenchInTurn : public testing::Test {
 
   Bench MakeBench() {
     return Bench({.min_seconds = 0.1, .min_samples = 3, .clocks = {.cpu = [] { return cpu_; }, .wall = [] { return wall_; }}}, {},
-                 [this](const BenchCase& c, const std::stop_token&) { return Prepare(c); });
+                 {.prepare = [this](const BenchCase& c, const std::stop_token&) { return Prepare(c); },
+                  .measure_limits =
+                      [](const std::string& isa, const std::stop_token&) {
+                        return Limits{.target = isa, .lanes = 1, .clock = 1e9, .peak_flops = 2e9, .read_bandwidth = 1e9};
+                      }});
   }
 
   PreparedCase Prepare(const BenchCase& c) {
