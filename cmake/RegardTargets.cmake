@@ -32,8 +32,8 @@ set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 
-# regard_apart(SOURCES...): sources of this folder that are compiled by themselves where CMAKE_UNITY_BUILD merges others, as the presets of the
-# quick start and the sanitizers have it: they share names of helpers with their neighbours.
+# regard_apart(SOURCES...): sources of this folder that are compiled by themselves where CMAKE_UNITY_BUILD merges others, as the presets do:
+# they share names of helpers with their neighbours.
 function(regard_apart)
   set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
@@ -48,8 +48,8 @@ function(regard_room name library)
 endfunction()
 
 # regard_few_pointer_checks(TARGET): the undefined-behaviour checks that look at each pointer double the time to compile, and take minutes in
-# vector code, which is thousands of inlined loads. They are made where memory of others and bytes of files are read; here the address sanitizer
-# has to do.
+# vector code, which is thousands of inlined loads. They are made in the rooms core, io, attention, reference, staged, summary and nn; elsewhere the
+# address sanitizer has to do.
 function(regard_few_pointer_checks target)
   if(REGARD_SANITIZE MATCHES "undefined")
     target_compile_options(${target} PRIVATE -fno-sanitize=null,alignment,object-size,pointer-overflow,vptr)

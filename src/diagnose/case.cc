@@ -9,6 +9,7 @@
 #include "core/parallel_for.h"
 #include "core/stop.h"
 #include "diagnose/observed_shape.h"
+#include "diagnose/problem_shape.h"
 
 namespace regard::internal {
 namespace {
@@ -32,6 +33,7 @@ std::vector<std::int64_t> Chosen(const char* name, std::vector<std::int64_t> ask
     std::iota(asked.begin(), asked.end(), 0);
   }
   std::sort(asked.begin(), asked.end());
+  asked.erase(std::unique(asked.begin(), asked.end()), asked.end());
   for (const std::int64_t n : asked) {
     if (n >= 0 && n < size) continue;
     throw Error(ErrorCode::kInvalidArgument, std::string("options.") + name + ": " + std::to_string(n) + " is not among the " +
@@ -120,6 +122,7 @@ Case::Case(const DiagnosisProblem& problem, const ObservedTensors& observed, con
     double& largest = largest_value_[n % static_cast<std::size_t>(o.v_dim)];
     if (std::isfinite((*o.v)[n])) largest = std::max(largest, std::fabs((*o.v)[n]));
   }
+  CheckSources(given_, evaluator_.problem());
   BindObserved(observed);
   ChooseRows();
   const Variant unedited = evaluator_.Unedited();
@@ -178,10 +181,6 @@ void Case::BindObserved(const ObservedTensors& given) {
     w_out_ = LoadAll(given_.projections.w_out);
     const std::size_t out_dim = static_cast<std::size_t>(given_.projections.w_out.dim(0));
     b_out_ = given_.projections.b_out ? LoadAll(given_.projections.b_out) : std::vector<double>(out_dim, 0);
-    if (given_.projections.w_out.dim(1) != p.heads * p.v_dim)
-      throw Error(ErrorCode::kShapeMismatch,
-                  "w_out: shape " + ToString(given_.projections.w_out.shape()) +
-                      "; give [out_dim, heads·v_dim] with heads·v_dim = " + std::to_string(p.heads * p.v_dim));
   }
   if (given.projected) {
     const std::int64_t out_dim = w_out_.empty() ? p.heads * p.v_dim : static_cast<std::int64_t>(b_out_.size());
@@ -206,6 +205,7 @@ void Case::ChooseRows() {
   const std::int64_t affordable =
       std::max<std::int64_t>(kSampledRows, static_cast<std::int64_t>(kWholeBudget / std::max(row_cost, 1.0)));
   sampled_ = all > affordable;
+  all_rows_ = all;
   const std::int64_t per_head = sampled_ ? std::min(std::max<std::int64_t>(affordable / columns, 4), p.q_len) : p.q_len;
   for (const std::int64_t b : batches_) {
     for (const std::int64_t h : heads_) {
@@ -224,7 +224,8 @@ void Case::ChooseRows() {
       throw Error(ErrorCode::kInvalidArgument,
                   "options.heads: only `projected` is observed, which mixes all heads; leave them out, or observe the context");
     }
-    std::erase_if(rows_, [](const RowId& row) { return row.h != 0; });
+    std::erase_if(rows_, [](const RowId& row) { return row.h != 0; });  // those of a token are one
+    all_rows_ = static_cast<std::int64_t>(batches_.size()) * p.q_len;
   }
   for (ObservedStage& o : observed_) {
     if (o.view.dtype != DType::kF32 && o.view.dtype != DType::kF64) continue;
@@ -245,18 +246,10 @@ void Case::ChooseRows() {
   }
 }
 
-// Wrong rows spread over heads and positions, the worst one first; right rows likewise.
+// Wrong rows spread over heads and positions, the worst one among them; right rows likewise.
 void Case::ChooseProbes() {
   std::vector<std::size_t> wrong, right;
-  std::size_t worst = 0;
-  for (std::size_t r = 0; r < rows_.size(); ++r) {
-    if (unedited_[r].Matches()) {
-      right.push_back(r);
-    } else {
-      wrong.push_back(r);
-      if (unedited_[r].worst[0] > unedited_[worst].worst[0]) worst = r;
-    }
-  }
+  for (std::size_t r = 0; r < rows_.size(); ++r) (unedited_[r].Matches() ? right : wrong).push_back(r);
   // Steps of the golden ratio visit a list evenly, however few are taken, and in an order that mixes heads and positions.
   const auto spread = [&](const std::vector<std::size_t>& from, std::size_t count, std::vector<RowId>* to) {
     std::vector<char> taken(from.size(), 0);
@@ -271,8 +264,12 @@ void Case::ChooseProbes() {
   };
   spread(wrong, kWrongProbes, &wrong_rows_);
   spread(right, kRightProbes, &right_rows_);
-  if (!wrong.empty() && std::find(wrong_rows_.begin(), wrong_rows_.end(), rows_[worst]) == wrong_rows_.end())
-    wrong_rows_.insert(wrong_rows_.begin() + 1, rows_[worst]);
+  if (!wrong.empty()) {
+    const std::size_t worst = *std::max_element(
+        wrong.begin(), wrong.end(), [&](std::size_t a, std::size_t b) { return unedited_[a].worst[0] < unedited_[b].worst[0]; });
+    if (std::find(wrong_rows_.begin(), wrong_rows_.end(), rows_[worst]) == wrong_rows_.end())
+      wrong_rows_.insert(wrong_rows_.begin() + 1, rows_[worst]);
+  }
   std::vector<RowId> probes = wrong_rows_;
   probes.insert(probes.end(), right_rows_.begin(), right_rows_.end());
   evaluator_.KeepDots(probes);

@@ -35,6 +35,8 @@ struct Fit {
   double worst[kNumPrecisions] = {};    // largest |difference| / bound; +inf where only one side is finite
   double squares[kNumPrecisions] = {};  // Σ (difference / bound)²
   double absolute_squares = 0;          // Σ difference², finite ones
+  /// Of contexts whose weights low precision leaves about as they are: Σ difference², Σ expected².
+  double clear_squares = 0, clear_size = 0;
   double largest = 0;                   // largest difference
   double worst_as_stored = 0;           // as worst of kF32, but for the roundoff of the type that the file has, not of its grid
   std::int64_t cells = 0, finite_cells = 0;
@@ -46,7 +48,7 @@ struct Fit {
 
   void Add(const Fit& other);
   bool Matches() const { return worst[static_cast<int>(Precision::kF32)] <= 1; }
-  /// Within the bounds of a precision, and as sparingly as rounding does.
+  /// Within the bounds of a precision, as sparingly as rounding does, and small beside a context that is no blur.
   bool IsRounding(Precision precision) const;
   double Rms() const;
 };
@@ -68,6 +70,8 @@ class Case {
   /// The rows that are compared, ascending; all of them unless `sampled`.
   const std::vector<RowId>& rows() const { return rows_; }
   bool sampled() const { return sampled_; }
+  /// How many there are of the sequences and heads that were chosen.
+  std::int64_t all_rows() const { return all_rows_; }
   /// The sequences and heads that rows() are of, ascending.
   const std::vector<std::int64_t>& batches() const { return batches_; }
   const std::vector<std::int64_t>& heads() const { return heads_; }
@@ -81,7 +85,7 @@ class Case {
   const std::vector<double>& w_out() const { return w_out_; }
   const std::vector<double>& b_out() const { return b_out_; }
 
-  /// A few rows that stand for all: `wrong` ones first the most telling, and `right` ones.
+  /// A few rows that stand for all: wrong ones, the worst among them, and right ones.
   const std::vector<RowId>& wrong_rows() const { return wrong_rows_; }
   const std::vector<RowId>& right_rows() const { return right_rows_; }
 
@@ -101,6 +105,7 @@ class Case {
   void BindObserved(const ObservedTensors& observed);
   void ChooseRows();
   void ChooseProbes();
+  double LargestContext(const Variant& variant, std::size_t dim) const;
   void CompareProjected(const Variant& variant, RowId row, const ObservedStage& o, Fit* fit) const;
   void CompareRow(const Variant& variant, const RowState& state, RowId row, const ObservedStage& o, Fit* fit) const;
 
@@ -118,6 +123,7 @@ class Case {
   std::vector<double> w_out_, b_out_;  // [out_dim, heads·v_dim], [out_dim]
   std::vector<std::int64_t> batches_, heads_;
   std::vector<RowId> rows_, wrong_rows_, right_rows_;
+  std::int64_t all_rows_ = 0;
   bool sampled_ = false;
   std::vector<Fit> unedited_;
   std::vector<std::vector<Fit>> unedited_by_stage_;  // [observed][row]

@@ -17,6 +17,14 @@ constexpr double kFillThreshold = -9000;
 
 constexpr double kNearlyAll = 0.9;
 
+// Where bf16 scores at most double a weight, by their bound, no rounding moves contexts by more than this part of them, in the root mean square.
+// Bounds alone do not see that: over many keys values cancel, and Σ |w·v| is far more than the context.
+constexpr double kMostMoved = 0.25;
+bool IsClear(const RowRoundoff& roundoff) {
+  constexpr int kBf16 = static_cast<int>(Precision::kBf16);
+  return roundoff.weight[kBf16] - roundoff.sums[kBf16] < 1;
+}
+
 // f32: products and weights below it lose digits, or all of them where a machine takes them for 0.
 constexpr double kSmallestNormal = 0x1p-126;
 
@@ -49,6 +57,12 @@ void AddCell(const ObservedStage& o, RowId row, std::int64_t column, double want
   ++fit->cells;
 }
 
+void AddClearCell(double got, double want, Fit* fit) {
+  if (!std::isfinite(got - want)) return;
+  fit->clear_squares += (got - want) * (got - want);
+  fit->clear_size += want * want;
+}
+
 }  // namespace
 
 void Fit::Add(const Fit& other) {
@@ -58,6 +72,8 @@ void Fit::Add(const Fit& other) {
     squares[p] += other.squares[p];
   }
   absolute_squares += other.absolute_squares;
+  clear_squares += other.clear_squares;
+  clear_size += other.clear_size;
   room = std::min(room, other.room);
   lost_row = lost_row || other.lost_row;
   largest = std::max(largest, other.largest);
@@ -68,7 +84,7 @@ void Fit::Add(const Fit& other) {
 
 bool Fit::IsRounding(Precision precision) const {
   const int p = static_cast<int>(precision);
-  if (worst[p] > 1) return false;
+  if (worst[p] > 1 || clear_squares > kMostMoved * kMostMoved * clear_size) return false;
   return cells == 0 || std::sqrt(squares[p] / static_cast<double>(cells)) <= kTypicalUse;
 }
 
@@ -80,20 +96,29 @@ bool IsShared(const RowState& s) {
   return *std::max_element(s.weights.begin(), s.weights.end()) < kNearlyAll && sum > 1 - kNearlyAll;
 }
 
+// Weights that sum to 1 make nothing larger than the largest value, but where a variant edits values, weights or their product.
+double Case::LargestContext(const Variant& variant, std::size_t dim) const {
+  const bool averages_values =
+      variant.operands->v == evaluator_.operands().v && !variant.softmax && !variant.reweigh && !variant.product;
+  return averages_values ? largest_value_[dim] : std::numeric_limits<double>::infinity();
+}
+
 // All heads of the token of `row`, side by side, through w_out. Each context errs as its own bound says; the product adds its own.
 void Case::CompareProjected(const Variant& variant, RowId row, const ObservedStage& o, Fit* fit) const {
   if (row.h != 0) return;
   const std::int64_t heads = problem().heads, dim = problem().v_dim, in_dim = heads * dim;
   std::vector<double> merged, error[kNumPrecisions];
+  bool is_clear = true;
   RowState s;
   for (std::int64_t h = 0; h < heads; ++h) {
     s.max_dims = dim;
     evaluator_.Evaluate(variant, {row.b, h, row.i}, &s);
     const RowRoundoff roundoff = RoundoffOfRow(variant.operands->head_dim, s.num_visible, s.largest_dot, s.largest_score);
+    is_clear = is_clear && IsClear(roundoff);
     merged.insert(merged.end(), s.context.begin(), s.context.end());
     for (int p = 0; p < kNumPrecisions; ++p) {
       for (std::size_t d = 0; d < s.context.size(); ++d)
-        error[p].push_back(roundoff.OfContext(p, s.magnitude[d], s.context[d], largest_value_[d]));
+        error[p].push_back(roundoff.OfContext(p, s.magnitude[d], s.context[d], LargestContext(variant, d)));
     }
   }
   const bool left_out = w_out_.empty() || variant.out_projection == Variant::OutProjection::kLeftOut;
@@ -116,6 +141,7 @@ void Case::CompareProjected(const Variant& variant, RowId row, const ObservedSta
       for (int p = 0; p < kNumPrecisions; ++p) bounds[p] += kUnitRoundoff[p] * sums * (magnitude + std::fabs(want));
     }
     AddCell(o, row, out, want, bounds, fit);
+    if (is_clear) AddClearCell(o.At(row, out), want, fit);
   }
 }
 
@@ -167,12 +193,13 @@ void Case::CompareRow(const Variant& variant, const RowState& s, RowId row, cons
           bounds[p] = roundoff.lse[p] + 4 * u * std::fabs(want);
           break;
         default:
-          bounds[p] = roundoff.OfContext(p, s.magnitude[n], want, largest_value_[n]) +
+          bounds[p] = roundoff.OfContext(p, s.magnitude[n], want, LargestContext(variant, n)) +
                       static_cast<double>(s.num_visible) * kSmallestNormal * (1 + largest_value_[n]);
           break;
       }
     }
     AddCell(o, row, c, want, bounds, fit);
+    if (o.stage == Stage::kContext && IsClear(roundoff)) AddClearCell(o.At(row, c), want, fit);
   }
   if (o.stage != Stage::kContext) return;
   bool all_zero = columns > 0;

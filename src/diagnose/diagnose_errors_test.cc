@@ -76,6 +76,53 @@ TEST_F(DiagnoseErrors, OfTheProblem) {
   problem_.projections.w_out = w_out;
   ExpectRefusal({.context = context_}, ErrorCode::kShapeMismatch,
                 "w_out: shape 3×23; give [out_dim, heads·v_dim] with heads·v_dim = 24");
+  const Tensor fits(DType::kF32, {3, 24}), integers(DType::kI32, {3, 24}), four(DType::kF32, {4});
+  problem_.projections.w_out = integers;
+  ExpectRefusal({.context = context_}, ErrorCode::kInvalidArgument, "w_out: element type i32; give a float type");
+  problem_.projections = {.w_out = fits, .b_out = four};
+  ExpectRefusal({.context = context_}, ErrorCode::kShapeMismatch, "b_out: shape 4; give [out_dim] 3");
+  problem_.projections = {.b_out = four};
+  ExpectRefusal({.context = context_}, ErrorCode::kInvalidArgument, "b_out: given without w_out; give both or neither");
+}
+
+TEST_F(DiagnoseErrors, OfWhereQAndKComeFrom) {
+  const auto refused = [&](const std::string& part) { ExpectRefusal({.context = context_}, ErrorCode::kShapeMismatch, part); };
+  const Tensor seven_tokens(DType::kF32, {2, 7, 3}), one_sequence(DType::kF32, {1, 5, 3}), inputs(DType::kF32, {2, 5, 3});
+  for (const Tensor* wrong : {&seven_tokens, &one_sequence}) {
+    problem_.inputs = *wrong;
+    refused("inputs: shape " + ToString(wrong->shape()) + "; give [batch, tokens, in_dim] with batch 2 and the 5 tokens of q");
+  }
+  problem_.inputs = inputs;
+  const Tensor transposed(DType::kF32, {3, 32}), w_query(DType::kF32, {32, 3}), b_query(DType::kF32, {31});
+  problem_.projections = {.w_query = transposed};
+  refused("w_query: shape 3×32; give [out_dim, in_dim] 32×3");
+  problem_.projections = {.w_query = w_query, .b_query = b_query};
+  refused("b_query: shape 31; give [out_dim] 32");
+  problem_.projections = {.w_key = w_query};
+  refused("w_key: shape 32×3; give [out_dim, in_dim] 16×3");
+  problem_.projections = {.w_value = w_query};
+  refused("w_value: shape 32×3; give [out_dim, in_dim] 12×3");
+  problem_.projections = {}, problem_.inputs = {};
+  problem_.q_pre_rope = k_;
+  refused("q_pre_rope: shape 2×2×7×8; give 2×4×5×8, as the rotated one is");
+  problem_.q_pre_rope = {}, problem_.k_pre_rope = q_;
+  refused("k_pre_rope: shape 2×4×5×8; give 2×2×7×8, as the rotated one is");
+  problem_.k_pre_rope = {};
+  const Tensor three_sequences(DType::kI32, {3, 5}), six_tokens(DType::kI32, {6}), rank_3(DType::kI32, {1, 2, 5});
+  for (const Tensor* wrong : {&three_sequences, &six_tokens, &rank_3}) {
+    problem_.positions = *wrong;
+    refused("positions: shape " + ToString(wrong->shape()) +
+            "; give [tokens] or [batch, tokens] with batch 2 and q_len 5 or kv_len 7 tokens");
+  }
+}
+
+// The inputs are those of q; keys of a cache before them come from elsewhere.
+TEST_F(DiagnoseErrors, NoneOfInputsBehindACache) {
+  const Tensor inputs = Numbers(DType::kF32, {2, 5, 3}, 5), w_query = Numbers(DType::kF32, {32, 3}, 6),
+               w_key = Numbers(DType::kF32, {16, 3}, 7), b_key = Numbers(DType::kF32, {16}, 8);
+  problem_.inputs = inputs;
+  problem_.projections = {.w_query = w_query, .w_key = w_key, .b_key = b_key, .num_heads = 4, .num_kv_heads = 2};
+  EXPECT_EQ(Diagnose(problem_, {.context = context_}, {}, {.pairs = false}).verdict, Verdict::kUnexplained);
 }
 
 TEST_F(DiagnoseErrors, OfTheChoice) {

@@ -261,6 +261,36 @@ TEST(Diagnose, TwoRunsThatDiffer) {
                "F91");
 }
 
+// Of one run the contexts, of the other what w_out makes of them: they share one row a token.
+TEST(Diagnose, TwoRunsThatShareTheProjectedContextAlone) {
+  const Tensor q = Noise({2, 3, 5, 4}, 1), k = Noise({2, 3, 9, 4}, 2), v = Noise({2, 3, 9, 2}, 3), w_out = Noise({7, 6}, 4);
+  const DiagnosisProblem p{.q = q, .k = k, .v = v, .projections = {.w_out = w_out, .num_heads = 3}};
+  const AttentionResult right = Attention(q, k, v);
+  const Tensor projected = ProjectContext(right.context, p.projections), other = Noise({2, 5, 7}, 5);
+  const Tensor wrong = Noise({2, 3, 5, 2}, 6);
+  for (const bool swapped : {false, true}) {
+    const ObservedTensors both{.context = wrong, .projected = other}, alone{.projected = projected};
+    const Diagnosis d = Diagnose(p, swapped ? alone : both, swapped ? both : alone, {});
+    EXPECT_TRUE(std::any_of(d.evidence.begin(), d.evidence.end(), [](const std::string& line) {
+      return line.rfind("10 of 10 rows differ between the runs", 0) == 0;
+    })) << testing::PrintToString(d.evidence);
+    EXPECT_EQ(d.coverage_note, swapped ? "all 10 rows" : "all 30 rows");
+  }
+}
+
+// Fewer columns than keys, so that cells are not taken for keys; tests with the address sanitizer see who does.
+TEST(Diagnose, TheProjectedContextAlone) {
+  const Tensor q = Noise({1, 2, 5, 4}, 1), k = Noise({1, 2, 300, 4}, 2), v = Noise({1, 2, 300, 2}, 3), w_out = Noise({3, 4}, 4);
+  const DiagnosisProblem p{.q = q, .k = k, .v = v, .projections = {.w_out = w_out, .num_heads = 2}};
+  Tensor projected = ProjectContext(Attention(q, k, v).context, p.projections);
+  EXPECT_EQ(Diagnose(p, {.projected = projected}).verdict, Verdict::kMatch);
+  projected.MutableAs<float>()[4 * 3 + 1] += 1;
+  const Diagnosis d = Diagnose(p, {.projected = projected}, {}, {.pairs = false});
+  EXPECT_EQ(d.verdict, Verdict::kUnexplained);
+  EXPECT_EQ(d.where.keys, std::vector<std::int64_t>());
+  EXPECT_EQ(d.where.text, "row 4");
+}
+
 TEST(Diagnose, OneNumberIsNoAttention) {
   const Tensor q = Noise({1, 2, 9, 4}, 0.7), k = Noise({1, 2, 9, 4}, 1.3), v = Noise({1, 2, 9, 4}, 2.9);
   const Diagnosis d = Diagnose({.q = q, .k = k, .v = v}, {.context = AllOf(3, {1, 2, 9, 4})});
@@ -309,6 +339,24 @@ TEST(Diagnose, RoundingSparesNothing) {
 }
 
 // Scores exact but for a block of keys: every row is wrong, and still rounding would not spare the other keys.
+// Over many keys values cancel, and bounds by Σ |w·v| are wider than the context itself.
+TEST(Diagnose, NumbersAsLargeAsTheContextAreNoRounding) {
+  const Tensor q = Noise({1, 2, 512, 64}, 0.7), k = Noise({1, 2, 512, 64}, 1.3), v = Noise({1, 2, 512, 64}, 2.9);
+  const Tensor right = Attention(q, k, v).context;
+  double squares = 0;
+  for (std::int64_t n = 0; n < right.num_elements(); ++n) squares += right.As<float>()[n] * right.As<float>()[n];
+  const float rms = static_cast<float>(std::sqrt(squares / static_cast<double>(right.num_elements())));
+  Tensor noise = Noise({1, 2, 512, 64}, 4.1), near = right;
+  for (std::int64_t n = 0; n < noise.num_elements(); ++n) {
+    noise.MutableAs<float>()[n] *= 0.7f * rms;
+    near.MutableAs<float>()[n] += noise.As<float>()[n];
+  }
+  for (const Tensor* wrong : {&noise, &near}) {
+    const Diagnosis d = Diagnose({.q = q, .k = k, .v = v}, {.context = *wrong}, {}, {.pairs = false});
+    EXPECT_EQ(d.verdict, Verdict::kUnexplained) << d.summary;
+  }
+}
+
 TEST(Diagnose, ABlockOfKeysIsNoRounding) {
   const Tensor q = Noise({1, 2, 21, 8}, 0.7), k = Noise({1, 2, 21, 8}, 1.3), v = Noise({1, 2, 21, 8}, 2.9);
   const Stages right = ComputeStages(q, k, v, {});
@@ -393,6 +441,13 @@ TEST(Diagnose, TheThirdStageAlone) {
 }
 
 // Data so narrow that the mean of v would pass.
+// Hypotheses of repeated keys have more of them than the weights that are given.
+TEST(Diagnose, TheThirdStageOnOneKvHead) {
+  const Tensor weights = AllOf(0.2f, {1, 4, 3, 5}), v = Noise({1, 1, 5, 2}, 1);
+  const Tensor context = Noise({1, 4, 3, 2}, 2);
+  EXPECT_EQ(Diagnose({.v = v, .weights = weights}, {.context = context}).verdict, Verdict::kUnexplained);
+}
+
 TEST(Diagnose, SaysWhenInputsHideFaults) {
   Tensor v = Noise({1, 2, 9, 4}, 2.9), q = Noise({1, 2, 9, 4}, 0.7);
   for (std::int64_t n = 0; n < v.num_elements(); ++n) v.MutableAs<float>()[n] = 0.75f + 0.001f * v.MutableAs<float>()[n];

@@ -296,8 +296,8 @@ std::vector<Candidate> CompareRuns(const Case& first, const Case& again, std::ve
     const ObservedStage& a = first.observed()[n];
     const ObservedStage* b = again.Find(a.stage);
     if (b == nullptr) continue;
-    for (std::size_t r = 0; r < first.rows().size(); ++r) {
-      const RowId row = first.rows()[r];
+    for (const RowId& row : first.rows()) {
+      if (a.stage == Stage::kProjected && row.h != 0) continue;  // one row of it belongs to all heads
       ++rows;
       double row_largest = 0, row_size = 0;
       for (std::int64_t column = 0; column < a.columns; ++column) {
@@ -309,7 +309,7 @@ std::vector<Candidate> CompareRuns(const Case& first, const Case& again, std::ve
       }
       if (row_largest == 0) continue;
       ++differing;
-      heads.insert(row.h);
+      if (a.stage != Stage::kProjected) heads.insert(row.h);
       largest = std::max(largest, row_largest);
       beyond += row_largest > 64 * a.storage.relative * row_size;
     }
@@ -329,13 +329,20 @@ std::vector<Candidate> CompareRuns(const Case& first, const Case& again, std::ve
   double p = 0;
   const ObservedStage* weights = first.Find(Stage::kWeights);
   const bool dropout = weights != nullptr && IsDropout(first, *weights, &p);
-  std::int64_t right = 0;
-  for (std::size_t r = 0; r < first.rows().size(); ++r) right += first.unedited()[r].Matches() || again.unedited()[r].Matches();
-  const double right_share = static_cast<double>(right) / static_cast<double>(first.rows().size());
+  std::int64_t right = 0, compared = 0;
+  for (std::size_t r = 0; r < first.rows().size(); ++r) {
+    const auto same = std::lower_bound(again.rows().begin(), again.rows().end(), first.rows()[r]);
+    if (same == again.rows().end() || *same != first.rows()[r])
+      continue;  // only the projected tensor of one of the runs was observed
+    right += first.unedited()[r].Matches() || again.unedited()[static_cast<std::size_t>(same - again.rows().begin())].Matches();
+    ++compared;
+  }
+  const double right_share = static_cast<double>(right) / static_cast<double>(compared);
   std::vector<ExplanationParam> dropout_params;
   if (dropout) dropout_params.push_back({"p", p});
-  std::vector<std::int64_t> sorted(heads.begin(), heads.end());
-  const Candidate race = Finding("F91", {{"heads", 0, RangesText(sorted)}}, first);
+  std::vector<ExplanationParam> race_params;
+  if (!heads.empty()) race_params.push_back({"heads", 0, RangesText({heads.begin(), heads.end()})});
+  const Candidate race = Finding("F91", race_params, first);
   if (dropout || zeros_differ) {
     found.push_back(Finding("F75", dropout_params, first));
   } else if (right_share > 0.5) {

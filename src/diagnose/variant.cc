@@ -112,9 +112,9 @@ Variant Evaluator::Unedited() const {
   v.scale = static_cast<double>(problem_.scale);
   v.soft_cap = static_cast<double>(problem_.soft_cap);
   if (given_weights_.data != nullptr) {
-    v.softmax = [given = given_weights_](RowState& s) {
-      s.weights.resize(s.masked.size());
-      for (std::size_t j = 0; j < s.weights.size(); ++j)
+    v.softmax = [given = given_weights_, kv_len = problem_.kv_len](RowState& s) {
+      s.weights.assign(s.masked.size(), 0);  // keys that only a variant has weigh nothing
+      for (std::size_t j = 0; j < std::min(s.weights.size(), static_cast<std::size_t>(kv_len)); ++j)
         s.weights[j] = LoadDouble(given.data, given.dtype, given.Offset(s.id.b, s.id.h, s.id.i, static_cast<std::int64_t>(j)));
     };
   }

@@ -33,7 +33,7 @@ std::string AxisText(const char* one, const char* many, const std::vector<std::i
 std::vector<std::int64_t> WrongKeys(const Case& c) {
   const ObservedStage* over_keys = nullptr;
   for (const ObservedStage& o : c.observed()) {
-    if (o.stage != Stage::kLse && o.stage != Stage::kContext && !c.UneditedOf(o.stage).Matches()) {
+    if (o.stage < Stage::kLse && !c.UneditedOf(o.stage).Matches()) {
       over_keys = &o;
       break;
     }
@@ -128,14 +128,13 @@ std::vector<std::vector<double>> DrawPicture(const Case& c) {
 
 std::string CoverageText(const Case& c) {
   const Problem& p = c.problem();
-  const std::int64_t all = static_cast<std::int64_t>(c.batches().size() * c.heads().size()) * p.q_len;
   std::string of;
   if (static_cast<std::int64_t>(c.batches().size()) < p.batch)
     of += std::string(c.batches().size() == 1 ? " of sequence " : " of sequences ") + RangesText(c.batches());
   if (static_cast<std::int64_t>(c.heads().size()) < p.heads)
     of += std::string(c.heads().size() == 1 ? " of head " : " of heads ") + RangesText(c.heads());
-  if (!c.sampled()) return "all " + WithCommas(all) + " rows" + of;
-  return WithCommas(static_cast<std::int64_t>(c.rows().size())) + " of " + WithCommas(all) + " rows" + of +
+  if (!c.sampled()) return "all " + WithCommas(c.all_rows()) + " rows" + of;
+  return WithCommas(static_cast<std::int64_t>(c.rows().size())) + " of " + WithCommas(c.all_rows()) + " rows" + of +
          ": first and last of every head, starts of blocks, evenly spaced";
 }
 

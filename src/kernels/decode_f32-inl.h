@@ -17,20 +17,20 @@
 HWY_BEFORE_NAMESPACE();
 namespace regard::internal::HWY_NAMESPACE {
 
-/// How many keys on lines are asked for, into the second cache level: one for each that is read, since all at once take the buffers that misses
-/// need, as the first level does. k and v of a sub-block are streams in turn, which prefetchers lose and find again: f32 10.7 → 9.1 ms at
-/// 32,768 keys with AVX-512, bf16 4.9 → 4.7. (The first 12 lines of the next stream, asked for behind the last rows' arithmetic, had won the
-/// half.) Which line: with AVX-512 that of the later key, elsewhere the next of SoonLines.
-inline constexpr std::int64_t kKeysAhead = 2 * kSubBlock;
+/// While a line of k or v is read, one that lies so many keys further on is asked for, into the second cache level: with AVX-512 the same line of
+/// the later key's row, elsewhere the next of SoonLines. k and v of a sub-block are streams in turn, which prefetchers lose and find again.
+/// With AVX-512 at 32,768 keys: f32 10.7 → 9.1 ms, bf16 4.9 → 4.7; half of that where the first 12 lines of the next stream are asked for behind
+/// the last rows' arithmetic instead. Not a whole sub-block at once, nor into the first level: both take the buffers that misses need.
+inline constexpr std::int64_t kDecodeKeysAhead = 2 * kSubBlock;
 
 /// From a key's row to the one `keys` later, in bytes, whatever its page; 0 where there is none.
 HWY_INLINE std::int64_t BytesAhead(const StoredRows& rows, std::int64_t key, std::int64_t keys, std::int64_t kv_len) {
   return key + keys < kv_len ? StoredRow(rows, key + keys) - StoredRow(rows, key) : 0;
 }
 
-/// The lines of k and v that come kKeysAhead keys after a sub-block. There may be no such keys: then those of the sub-block, which are there.
+/// The lines of k and v that come kDecodeKeysAhead keys after a sub-block. There may be no such keys: then those of the sub-block, which are there.
 HWY_INLINE SoonLines LinesAhead(const KvHead& kv, const SubBlock& at) {
-  const std::int64_t key = at.first_key + (at.first_key + kKeysAhead < kv.kv_len ? kKeysAhead : 0);
+  const std::int64_t key = at.first_key + (at.first_key + kDecodeKeysAhead < kv.kv_len ? kDecodeKeysAhead : 0);
   return {LineStream::From(kv.k, key, kv.head_dim), LineStream::From(kv.v, key, kv.v_dim)};
 }
 
@@ -86,7 +86,7 @@ HWY_INLINE BlockRows WholeRows(const StoredRows& rows, const SubBlock& at, std::
   const bool converts = rows.dtype != kType || dim % kLanes != 0;
   const std::int64_t item = StoredBytes(kType);
   if (!converts && at.num_keys == kSubBlock) {
-    return {StoredRow(rows, at.first_key), rows.stride * item, BytesAhead(rows, at.first_key, kKeysAhead, kv_len)};
+    return {StoredRow(rows, at.first_key), rows.stride * item, BytesAhead(rows, at.first_key, kDecodeKeysAhead, kv_len)};
   }
   const std::int64_t stride = Padded(dim) * item;
   std::uint8_t* const to = reinterpret_cast<std::uint8_t*>(copy);

@@ -40,7 +40,7 @@ inline constexpr int kI8Keys = 2 * kSubBlock;
 static_assert(kI8Keys == kI8IntegerRounding.keys);
 static_assert(kI8Keys <= kMaxKeys && kLanes == 16 && kSubBlock == 16);
 
-/// As kKeysAhead, of rows half as long as those of bf16: 5.1 → 4.1 ms; into the first level 6.6.
+/// As kDecodeKeysAhead, of rows half as long as those of bf16: 5.1 → 4.1 ms; into the first level 6.6.
 inline constexpr std::int64_t kI8KeysAhead = 2 * kI8Keys;
 
 HWY_INLINE std::int64_t I8Padded(std::int64_t dim) { return (dim + kI8Group - 1) / kI8Group * kI8Group; }

@@ -41,7 +41,8 @@ struct DecodeRow {
 struct DecodeScratch {
   DecodeRow rows[kMaxDecodeRows];
   float *k_copy, *v_copy;  // [kSubBlock, Padded(head_dim or v_dim)], for rows that cannot be used where they lie
-  SoonLines soon;
+  SoonLines
+      soon;  // asked for next: from LinesAhead when a sub-block is scored, moved on until it is weighed; unused if kHoldsQueries
 };
 
 /// What is the same for all sub-blocks of a call.

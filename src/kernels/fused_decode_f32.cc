@@ -3,16 +3,17 @@
 //            are merged and finished by the caller.
 // Shapes     up to kMaxDecodeRows rows of q [head_dim] against k [kv_len, head_dim], v [kv_len, v_dim] -> acc [rows, v_dim].
 // Method     The keys in sub-blocks of kSubBlock, on a grid from key 0. All rows share each row of k and v: it comes from memory once.
-//            per sub-block: s = q k, one key row after the other, all query rows on each; sums across lanes for all keys together
+//            per sub-block: s = q k; sums across lanes for all keys together. With AVX-512 one key row after the other, one or two query
+//                           rows on each, from registers; elsewhere 2, 4 or 8 key rows at once, for 4, 2 or 1 query rows
 //                           s = s + options − row_ref, keys in lanes; where s > threshold: move row_ref, rescale the row
 //                           p = exp2(s); row_sum += p, per lane; acc += (p v summed over the sub-block from 0)
 // Numerics   as fused_prefill_f32.cc; the two do not share bits, since they sum in different orders.
 // Cost       bound by reading k and v: kSubBlock · (head_dim + v_dim) floats per sub-block, in ascending addresses. From cache it runs at
 //            42 GB/s for 4 rows of 128 on Zen 4 at 3.7 GHz, a third above what memory gives; both hide behind each other as far as
-//            the prefetchers of the machine go. Order decides how far: four key rows in lock-step fell to a third of the read bandwidth,
+//            the prefetchers of the machine go. Order decides how far, with AVX-512: four key rows at once fell to a third of the read bandwidth,
 //            v in two column halves to two thirds, sub-blocks of 32 or 64 keys lost a quarter, software prefetch of the next
 //            sub-block into the first cache level a third; line by line, two sub-blocks on and into the second level it wins a sixth
-//            (kKeysAhead). Without AVX-512 lines are asked for in order, which won a quarter of the time (soon_lines-inl.h). Where k and v
+//            (kDecodeKeysAhead). Without AVX-512 lines are asked for in order, which won a quarter of the time (soon_lines-inl.h). Where k and v
 //            lie matters as well (equal offsets in huge pages: up to 20 points).
 // Requires   plan-validated sizes, dims >= 1, no aliasing. noexcept, no allocation; scratch by DecodeScratchBytes.
 // Dispatch   exported once below.

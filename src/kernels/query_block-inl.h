@@ -139,9 +139,9 @@ HWY_INLINE void FindSegments(int n, KeyBlock& keys) {
     if (vectors.last < 0) continue;
     const int key = tile * kKeyTile;
     const int end = std::min(key + kKeyTile, n);
-    Segment* previous = keys.segments + keys.num_segments - 1;
-    if (keys.num_segments > 0 && previous->key_end == key && previous->vectors == vectors) {
-      previous->key_end = end;
+    Segment* const next = keys.segments + keys.num_segments;
+    if (keys.num_segments > 0 && next[-1].key_end == key && next[-1].vectors == vectors) {
+      next[-1].key_end = end;
     } else {
       keys.segments[keys.num_segments++] = {key, end, vectors};
     }

@@ -32,7 +32,7 @@ struct SoonRows {
 };
 
 // How many keys ahead of a tile rows are fetched: 8, 16 and 32 measured alike.
-inline constexpr int kKeysAhead = 16;
+inline constexpr int kBackwardKeysAhead = 16;
 
 /// What is fetched beside the products of a tile: rows of a later tile, and what the gradients of its own keys will be added to. Both were
 /// last used before all other keys were, and may have left every cache.
@@ -42,7 +42,7 @@ struct SoonKeys {
 
   SoonRows rows, sums;
 
-  HWY_INLINE SoonKeys Tile(int key) const { return {rows.Tile(key + kKeysAhead), sums.Tile(key)}; }
+  HWY_INLINE SoonKeys Tile(int key) const { return {rows.Tile(key + kBackwardKeysAhead), sums.Tile(key)}; }
   HWY_INLINE void Fetch(std::int64_t i) const {
     rows.Fetch(i);
     sums.Fetch(i);

@@ -93,7 +93,7 @@ inline constexpr int kKeyBlock = 128;
 inline constexpr int kSubBlock = 16;
 
 // Whether registers hold the queries that decode scores: two rows of up to 8 vectors, 16 + 8 accumulators + 1. Elsewhere up to four rows share the
-// loads of a query and of two keys, 8 accumulators + 4.
+// loads of a query and of two keys, 8 accumulators + 4, and lines are asked for by SoonLines.
 inline constexpr bool kHoldsQueries = HWY_TARGET == HWY_AVX3;
 // Vectors of columns that decode weighs for two rows at once: 16 accumulators of 32 registers with AVX-512, 8 of 16 otherwise.
 inline constexpr int kDecodeTileColumns = HWY_TARGET == HWY_AVX3 ? 8 : 4;

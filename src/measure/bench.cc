@@ -20,7 +20,7 @@ double Bench::ReadBandwidth(const std::string& isa, int threads) {
   if (threads == 1) return LimitsOf(isa).read_bandwidth;
   double& bandwidth = bandwidths_[{isa, threads}];
   // What one thread can read several can: less is somebody else's doing.
-  if (bandwidth == 0) bandwidth = std::max(MeasureReadBandwidth(isa, threads, stop_), LimitsOf(isa).read_bandwidth);
+  if (bandwidth == 0) bandwidth = std::max(parts_.measure_read_bandwidth(isa, threads, stop_), LimitsOf(isa).read_bandwidth);
   return bandwidth;
 }
 

@@ -55,6 +55,8 @@ std::string RateFault(const BenchRow& row);
 struct BenchParts {
   std::function<PreparedCase(const BenchCase&, const std::stop_token&)> prepare = PrepareCase;
   std::function<Limits(const std::string& isa, const std::stop_token&)> measure_limits = MeasureLimits;
+  std::function<double(const std::string& isa, int threads, const std::stop_token&)> measure_read_bandwidth =
+      MeasureReadBandwidth;
 };
 
 class Bench {
@@ -76,7 +78,7 @@ class Bench {
   void Time(const PreparedCase& prepared, const PreparedCase* baseline, BenchRow* row);
   // Bytes per second that so many threads read together.
   double ReadBandwidth(const std::string& isa, int threads);
-  /// Whether a case multiplies bf16 numbers as such: its limit is another, and so is what its weights are rounded to.
+  /// Whether a case multiplies bf16 numbers as such: its limit is another.
   bool UsesBf16Dots(const BenchCase& bench_case);
   void Rate(const BenchCase& bench_case, const Work& work, BenchRow* row);
 

@@ -153,6 +153,15 @@ std::int64_t KeepLastQueries(io::Problem* problem, std::int64_t count, Tensor* o
   if (p.q_segments) {
     throw Error(ErrorCode::kInvalidArgument, "--last-queries: not for packed sequences, whose positions restart; leave it out");
   }
+  // As many queries as keys would look as if they stood beside each other.
+  const bool needs_places = p.causal || p.window_left || p.window_right || p.alibi_slopes || count == problem->shape.kv_len;
+  if (needs_places && !HasPositions(problem->shape, p)) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("--last-queries: where the {} queries stand on the {} keys is not stated; state q_offset, top-left 0 or "
+                    "bottom-right {}",
+                    q_len, problem->shape.kv_len, problem->shape.kv_len - q_len));
+  }
   if (p.q_offset.value() || (!p.q_offset.is_stated() && !p.kv_lens && q_len == problem->shape.kv_len)) {
     p.q_offset = p.q_offset.value().value_or(0) + cut;
   } else if (const TensorView stated = p.q_offset.per_sequence()) {

@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "regard/stages.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/numbers.h"
 #include "tests/support/random_problem.h"
 
 namespace regard::report {
@@ -158,6 +160,27 @@ TEST(MapReportTest, LastQueriesRefusesWhatMeansNothing) {
   const Tensor segments(DType::kI32, {4});
   problem.params.q_segments = segments;
   EXPECT_THROW(KeepLastQueries(&problem, 2, &offsets), Error);
+}
+
+// As many queries as keys look as if they stood beside each other.
+TEST(MapReportTest, LastQueriesOfAProblemWithoutPlacesAreNotGivenAny) {
+  const Tensor q = test::Numbers(DType::kF32, {1, 1, 8, 4}, 1), k = test::Numbers(DType::kF32, {1, 1, 3, 4}, 2);
+  io::Problem problem;
+  problem.q = q, problem.k = k, problem.v = k;
+  problem.shape = PlanShape::Of(q, k, k);
+  Tensor offsets;
+  const auto refused = [&](std::int64_t count) {
+    test::ExpectError(
+        [&] { KeepLastQueries(&problem, count, &offsets); }, ErrorCode::kInvalidArgument,
+        "--last-queries: where the 8 queries stand on the 3 keys is not stated; state q_offset, top-left 0 or bottom-right -5");
+  };
+  refused(3);
+  problem.params.causal = true;
+  refused(2);
+  refused(3);
+  problem.params.q_offset = -5;
+  EXPECT_EQ(KeepLastQueries(&problem, 3, &offsets), 5);
+  EXPECT_EQ(problem.params.q_offset.value(), 0);
 }
 
 class Hostile : public testing::Test {

@@ -43,9 +43,10 @@ std::shared_ptr<const std::vector<double>> Project(const Case& c, const Matrix& 
 std::vector<Matrix> Matrices(const Case& c) {
   const Projections& p = c.given().projections;
   const Problem& x = c.problem();
+  const bool makes_all_keys = x.kv_len == x.q_len;  // rather than the last ones, behind a cache
   return {{"query", p.w_query, p.b_query, x.heads, x.head_dim},
-          {"key", p.w_key, p.b_key, x.kv_heads, x.head_dim},
-          {"value", p.w_value, p.b_value, x.kv_heads, x.v_dim}};
+          {"key", makes_all_keys ? p.w_key : TensorView(), p.b_key, x.kv_heads, x.head_dim},
+          {"value", makes_all_keys ? p.w_value : TensorView(), p.b_value, x.kv_heads, x.v_dim}};
 }
 
 // One of q, k, v, or all three, projected in another way.
