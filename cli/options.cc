@@ -128,7 +128,7 @@ const Flag kFlags[] = {
      kCheck, kReading, [](Options& o, const std::string&, const std::string& text) { o.observed = text; }},
     {"--observed-again", "F[,F...]", "those of a second run of the same program on the same input", kCheck, kReading,
      [](Options& o, const std::string&, const std::string& text) { o.observed_again = text; }},
-    {"-o", "FILE", "save results here: .npz, .safetensors or .npy", kRun | kMap, kShowing,
+    {"-o", "FILE", "save results here: .npz or .safetensors; run also one array to .npy", kRun | kMap, kShowing,
      [](Options& o, const std::string&, const std::string& text) { o.output = text; }},
     {"--save", "LIST", "which results; default context,lse", kRun, kShowing,
      [](Options& o, const std::string& flag, const std::string& text) { o.save = ParseNames(flag, text); }},

@@ -48,7 +48,7 @@ function(regard_room name library)
 endfunction()
 
 # regard_few_pointer_checks(TARGET): the undefined-behaviour checks that look at each pointer double the time to compile, and take minutes in
-# vector code, which is thousands of inlined loads. They are made in the rooms core, io, attention, reference, staged, summary and nn; elsewhere the
+# vector code, which is thousands of inlined loads. They are made in the rooms core, io, attention, reference, staged, summary and nn, and in the command; elsewhere the
 # address sanitizer has to do.
 function(regard_few_pointer_checks target)
   if(REGARD_SANITIZE MATCHES "undefined")

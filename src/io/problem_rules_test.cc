@@ -55,7 +55,7 @@ TEST(ProblemRulesTest, OptionsOverrideWithANote) {
   EXPECT_EQ(p.params.q_offset.value(), 2);
   EXPECT_EQ(p.scale, 0.25f);
   EXPECT_EQ(p.notes, (std::vector<std::string>{"--scale 0.25 overrides the file's scale 0.5",
-                                               "--causal false overrides the file's causal true",
+                                               "--causal=false overrides the file's causal true",
                                                "--q-offset bottom-right overrides the file's q_offset 0"}));
   EXPECT_TRUE(file.Load({.causal = true, .scale = 0.5f}).notes.empty()) << "the same value is no change";
 }

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "io/problem_sources.h"
@@ -31,7 +32,9 @@ std::optional<T> Override(std::string_view name, const std::optional<T>& option,
                           std::vector<std::string>* notes) {
   if (!option) return file;
   if (file && *file != *option) {
-    notes->push_back(FlagOf(name) + " " + ValueText(*option) + " overrides the file's " + std::string(name) + " " +
+    // As it is written: a word behind a flag without a value would be taken for a file.
+    const char* const joint = std::is_same_v<T, bool> ? "=" : " ";
+    notes->push_back(FlagOf(name) + joint + ValueText(*option) + " overrides the file's " + std::string(name) + " " +
                      ValueText(*file));
   }
   return option;

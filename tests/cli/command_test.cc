@@ -183,7 +183,7 @@ TEST(CommandTest, AFlagCanBeTakenBack) {
   io::WriteNpz(folder / "x.npz", {{.name = "x", .tensor = x}, {.name = "causal", .tensor = causal}});
   const Outcome outcome = RunRegard({"run", folder / "x.npz", "--causal=false"});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
-  EXPECT_EQ(outcome.err, "regard: note: --causal false overrides the file's causal true\n");
+  EXPECT_EQ(outcome.err, "regard: note: --causal=false overrides the file's causal true\n");
   EXPECT_NE(outcome.out.find("; not causal;"), std::string::npos);
 }
 

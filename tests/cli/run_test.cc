@@ -315,7 +315,7 @@ TEST(Layers, SeveralAreEachWhatTheyAreAlone) {
   const std::string output = Scratch("layers.npz"), alone = Scratch("layer.npz");
   const json report = RunJson(kModel + " --layer 4,1-2 --causal --save lse,context -o " + output);
   EXPECT_EQ(report["command"], "run");
-  EXPECT_EQ(report["notes"], json{"--causal true overrides the file's causal false"});  // once, though it holds for each
+  EXPECT_EQ(report["notes"], json{"--causal=true overrides the file's causal false"});  // once, though it holds for each
   ASSERT_EQ(report["layers"].size(), 3u);
   EXPECT_EQ(report["output"]["file"], output);
   EXPECT_EQ(report["output"]["saved"],
