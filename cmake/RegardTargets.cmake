@@ -11,6 +11,10 @@ if(REGARD_DEVELOPER_MODE)
   target_compile_options(regard_options INTERFACE -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Werror)
   # GCC 12 sees overlapping copies in "text" + std::string, wrongly (its bug 105651).
   target_compile_options(regard_options INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
+  # GCC's manual: sanitizers make it see variables that may not be set where all are. The dev preset looks without them.
+  if(REGARD_SANITIZE)
+    target_compile_options(regard_options INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
+  endif()
   # Clang warns of what std::stable_sort of GCC 12's library calls itself, and of members that {.causal = true} leaves out on purpose.
   target_compile_options(regard_options INTERFACE
                          $<$<CXX_COMPILER_ID:Clang>:-Wno-deprecated-declarations;-Wno-missing-designated-field-initializers>)
@@ -48,8 +52,8 @@ function(regard_room name library)
 endfunction()
 
 # regard_few_pointer_checks(TARGET): the undefined-behaviour checks that look at each pointer double the time to compile, and take minutes in
-# vector code, which is thousands of inlined loads. They are made in the rooms core, io, attention, reference, staged, summary and nn, and in the command; elsewhere the
-# address sanitizer has to do.
+# vector code, which is thousands of inlined loads. They are made in the rooms core, io, attention, reference, staged, summary and nn, and in the
+# command; elsewhere the address sanitizer has to do.
 function(regard_few_pointer_checks target)
   if(REGARD_SANITIZE MATCHES "undefined")
     target_compile_options(${target} PRIVATE -fno-sanitize=null,alignment,object-size,pointer-overflow,vptr)
