@@ -8,6 +8,7 @@
 #include "diagnose/case.h"
 #include "diagnose/evidence.h"
 #include "diagnose/low_precision.h"
+#include "diagnose/other_layout.h"
 #include "diagnose/search.h"
 #include "diagnose/where.h"
 
@@ -170,7 +171,8 @@ std::vector<Candidate> Search(const Case& c, const DiagnoseOptions& options, boo
     return found;
   }
   if (found.empty()) found = internal::FindInconsistencies(c);
-  if (found.empty() && internal::IsOneNumber(c)) return found;  // some pair of edits makes any number
+  // Some pair of edits makes any number, and many make NaN of everything.
+  if (found.empty() && (internal::IsOneNumber(c) || c.Unedited().finite_cells == 0)) return found;
   if (found.empty() && options.pairs) found = pairs(Closeness::kTight, kSingles, kPairs);
   if (found.empty()) found = singles(Closeness::kLoose, kPairs, kLooseSingles);
   if (found.empty() && options.pairs) found = pairs(Closeness::kLoose, kLooseSingles, 1);
@@ -237,7 +239,8 @@ Diagnosis Diagnose(const DiagnosisProblem& problem, const ObservedTensors& obser
   d.picture = internal::DrawPicture(c);
   std::vector<std::string> of_rounding;
   const char* rounding = RoundingName(c, &of_rounding);
-  const std::vector<Candidate> found = Search(c, options, rounding != nullptr);
+  std::vector<Candidate> found = internal::MatchInOtherLayout(problem, observed, options);
+  if (found.empty()) found = Search(c, options, rounding != nullptr);
   if (!found.empty()) {
     TakeExplanations(found, c, &d);
   } else if (rounding != nullptr) {

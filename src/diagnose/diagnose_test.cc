@@ -469,6 +469,52 @@ TEST(Diagnose, ObservedShapes) {
   EXPECT_EQ(Diagnose(p, {.lse = r.lse.view().Unsqueeze(3)}).verdict, Verdict::kMatch);
 }
 
+// Inputs that lie as [batch, tokens, heads, dim], read as if heads came first, with a context that lies either way.
+TEST(Diagnose, TheOtherLayoutIsRecognised) {
+  for (const std::int64_t tokens : {3, 5, 7}) {
+    for (const bool causal : {false, true}) {
+      const Tensor q = Noise({2, tokens, 3, 4}, 0.7), k = Noise({2, tokens, 3, 4}, 1.3), v = Noise({2, tokens, 3, 6}, 2.9);
+      const auto heads_first = [](const Tensor& t) { return t.view().Transpose(1, 2); };
+      const AttentionParams params{.causal = causal};
+      const AttentionResult right = Attention(heads_first(q), heads_first(k), heads_first(v), params);
+      for (const Tensor& context : {right.context, Tensor::CopyOf(heads_first(right.context))}) {
+        const Diagnosis d = Diagnose({.q = q, .k = k, .v = v, .params = params}, {.context = context});
+        ASSERT_TRUE(Names(d, "F100")) << d.summary;
+        EXPECT_EQ(d.explanations[0].params.at(0).text, "[batch, tokens, heads, dim]");
+        EXPECT_LT(d.explanations[0].residual, 1e-5);
+        EXPECT_NE(d.explanations[0].advice.find("--layout bshd"), std::string::npos);
+      }
+      if (tokens == 3) continue;
+      try {
+        (void)Diagnose({.q = q, .k = k, .v = v, .params = params}, {.lse = right.lse});
+        ADD_FAILURE() << "the lse fits";
+      } catch (const Error& error) {
+        EXPECT_NE(std::string(error.what()).find("--layout bshd"), std::string::npos) << error.what();
+      }
+    }
+  }
+}
+
+// Whatever overflows makes NaN of everything: constants and pairs that do too explain nothing.
+TEST(Diagnose, NaNEverywhereIsNoPair) {
+  const Tensor q = Noise({1, 2, 9, 4}, 0.7), k = Noise({1, 2, 9, 4}, 1.3), v = Noise({1, 2, 9, 4}, 2.9);
+  const Diagnosis d = Diagnose({.q = q, .k = k, .v = v}, {.context = AllOf(NAN, {1, 2, 9, 4})});
+  for (const Explanation& e : d.explanations) EXPECT_EQ(e.id.find('+'), std::string::npos) << e.id;
+  EXPECT_EQ(d.verdict, Verdict::kUnexplained) << d.summary;
+}
+
+// What several mistakes make is headed by the one that is the least odd.
+TEST(Diagnose, TiesBeginWithTheUsualMistake) {
+  const Tensor q = Noise({1, 2, 9, 4}, 0.7), k = Noise({1, 2, 9, 4}, 1.3), v = Noise({1, 2, 9, 4}, 2.9), bias = Noise({9, 9}, 3.1);
+  const bool keep[] = {true, true, false, true, false, true, true, true, false};
+  const DiagnosisProblem masked{.q = q, .k = k, .v = v, .params = {.mask = View(keep, {1, 9})}};
+  const DiagnosisProblem biased{.q = q, .k = k, .v = v, .params = {.bias = bias}};
+  const Tensor plain = Attention(q, k, v, {}, {.path = Path::kReference}).context;
+  const Diagnosis mask_ignored = Diagnose(masked, {.context = plain}), bias_ignored = Diagnose(biased, {.context = plain});
+  EXPECT_EQ(mask_ignored.explanations.at(0).id, "F49") << mask_ignored.summary;  // it is the same for all queries
+  EXPECT_EQ(bias_ignored.explanations.at(0).id, "F52") << bias_ignored.summary;
+}
+
 // ---------------------------------------------------------------------------------------------------- right results
 
 // Every path's output on every kind of problem, stored in its own type, is a match or rounding.

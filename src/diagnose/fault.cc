@@ -59,7 +59,7 @@ const std::vector<const Fault*>& Catalogue() {
     std::vector<const Fault*> faults;
     for (const std::span<const Fault> group :
          {ScaleFaults(), LayoutFaults(), HeadFaults(), PositionFaults(), MaskFaults(), SoftmaxFaults(), CapAndSinkFaults(),
-          ContextFaults(), CacheFaults(), ProjectionFaults(), RunFaults()}) {
+          ContextFaults(), CacheFaults(), ProjectionFaults(), RunFaults(), BiasFaults(), BatchFaults()}) {
       for (const Fault& fault : group) faults.push_back(&fault);
     }
     std::sort(faults.begin(), faults.end(), [](const Fault* a, const Fault* b) {
@@ -164,6 +164,12 @@ std::vector<std::int64_t> BlockSizes(std::int64_t limit) {
     if (n >= 2048) break;
   }
   return sizes;
+}
+
+std::string ListText(const std::vector<std::int64_t>& list) {
+  std::string text;
+  for (const std::int64_t n : list) text += (text.empty() ? "" : ",") + std::to_string(n);
+  return text;
 }
 
 }  // namespace regard::internal

@@ -87,6 +87,8 @@ std::span<const Fault> ContextFaults();
 std::span<const Fault> CacheFaults();
 std::span<const Fault> ProjectionFaults();
 std::span<const Fault> RunFaults();
+std::span<const Fault> BiasFaults();
+std::span<const Fault> BatchFaults();
 
 /// All of them, by id.
 const std::vector<const Fault*>& Catalogue();
@@ -123,5 +125,8 @@ std::vector<double> Spaced(double from, double to, int count);
 
 /// 1, 2, 4, … below `limit`, and the sizes that kernels use (24, 48, 80, 96, 160, 192, …).
 std::vector<std::int64_t> BlockSizes(std::int64_t limit);
+
+/// "2,0,1"
+std::string ListText(const std::vector<std::int64_t>& list);
 
 }  // namespace regard::internal

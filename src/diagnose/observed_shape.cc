@@ -19,6 +19,10 @@ TensorView WithRank(TensorView view, int rank) {
               std::string("observed ") + name + ": shape " + ToString(view.shape()) + "; give " + expected + hint);
 }
 
+// What fits when heads and tokens of the inputs are taken for each other.
+constexpr const char* kOtherLayout =
+    "; it fits inputs that lie as [batch, tokens, heads, dim]: --layout bshd, or exchange their axes";
+
 }  // namespace
 
 TensorView ContextInFullShape(const TensorView& given, const Problem& p) {
@@ -49,6 +53,7 @@ TensorView StageInFullShape(const char* name, const TensorView& given, const Pro
     hint = "; a mean over heads? dump them per head (average_attn_weights=False)";
   if (p.q_len != p.kv_len && four.shape() == Dims{p.batch, p.heads, p.kv_len, p.q_len})
     hint = "; its last two axes look exchanged";
+  if (four.shape() == Dims{p.batch, p.q_len, p.heads, p.kv_heads}) hint = kOtherLayout;
   FailShape(name, given, "[batch, heads, q_len, kv_len] " + ToString(full), hint);
 }
 
@@ -57,7 +62,8 @@ TensorView LseInFullShape(const TensorView& given, const Problem& p) {
   const TensorView three = WithRank(given, 3), four = WithRank(given, 4);
   if (three.shape() == full) return three.Unsqueeze(3);
   if (four.shape() == Dims{p.batch, p.heads, p.q_len, 1}) return four;
-  FailShape("lse", given, "[batch, heads, q_len] " + ToString(full));
+  FailShape("lse", given, "[batch, heads, q_len] " + ToString(full),
+            three.shape() == Dims{p.batch, p.q_len, p.heads} ? kOtherLayout : "");
 }
 
 TensorView ProjectedInFullShape(const TensorView& given, const Problem& p, std::int64_t out_dim) {

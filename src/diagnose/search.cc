@@ -248,8 +248,8 @@ bool Verify(const Case& c, const Variant& variant, Closeness closeness, int prec
     candidate->scope = ScopeOf(c, fits, closeness, precision, slack);
     if (candidate->scope.empty()) return false;
   }
-  // Where everything is NaN or infinite, whatever overflows fits: only what needs no constant of its own is told.
-  if (candidate->fit.finite_cells == 0 && candidate->complexity > 0) return false;
+  // Where everything is NaN or infinite, whatever overflows fits: only what needs neither a constant of its own nor another mistake is told.
+  if (candidate->fit.finite_cells == 0 && (candidate->complexity > 0 || candidate->faults.size() > 1)) return false;
   candidate->coverage = static_cast<double>(applied + not_applied) / static_cast<double>(std::max<std::size_t>(fits.size(), 1));
   candidate->tight = closeness == Closeness::kTight;
   const Fit contract = c.Unedited();

@@ -136,6 +136,7 @@ bool Evaluator::MaskKeeps(const Variant& variant, RowId row, std::int64_t j) con
     const std::int64_t flat = (i * *rules.mask_row_stride + j) % (problem_.q_len * problem_.kv_len);
     i = flat / problem_.kv_len, column = flat % problem_.kv_len;
   }
+  if (rules.mask_transposed) std::swap(i, column);
   bool keeps = true;
   const View4 &mask = problem_.mask, &bias = problem_.bias;
   if (mask.data != nullptr) keeps = LoadDouble(mask.data, mask.dtype, mask.Offset(read.b, read.h, i, column)) != 0;
@@ -180,20 +181,24 @@ void Evaluator::FindVisible(const Variant& variant, RowState& s) const {
   }
 }
 
-// Adds bias and ALiBi to s.masked, and keeps what was added in s.bias. An infinite bias hides and adds nothing.
-void Evaluator::AddBias(RowState& s) const {
+double Evaluator::Bias(RowId row, std::int64_t i, std::int64_t j) const {
+  const View4& bias = problem_.bias;
+  return LoadDouble(bias.data, bias.dtype, bias.Offset(row.b, row.h, i, j));
+}
+
+// An infinite bias hides and adds nothing.
+void Evaluator::AddBias(RowState& s, const BiasElement& element) const {
   const RowId row = s.id;
   const std::int64_t n = static_cast<std::int64_t>(s.masked.size());
-  const View4& bias = problem_.bias;
   const double slope = Slope(row.h);
-  const bool has_bias = bias.data != nullptr && n == problem_.kv_len;
+  const bool has_bias = problem_.bias.data != nullptr && n == problem_.kv_len;
   s.bias.assign(static_cast<std::size_t>(n), 0);
   if (!has_bias && slope == 0) return;
   const TokenPlace query = QueryPlace(row.b, row.i);
   for (std::int64_t j = 0; j < n; ++j) {
     double added = 0;
     if (has_bias) {
-      added = LoadDouble(bias.data, bias.dtype, bias.Offset(row.b, row.h, row.i, j));
+      added = element ? element(s, j) : Bias(row, row.i, j);
       if (added == -kInfinity) added = 0;
     }
     const std::int64_t position = j < problem_.kv_len ? KeyPlace(row.b, j).position : j;

@@ -65,6 +65,7 @@ struct Rules {
   bool all_inverted = false;                    // the complement of everything above
   std::function<RowId(RowId)> mask_row;         // reads another row of the mask
   std::optional<std::int64_t> mask_row_stride;  // reads mask and bias rows this far apart instead of kv_len
+  bool mask_transposed = false;                 // reads element (j, i); q_len = kv_len
   bool bias_hides = true;                       // bias −inf hides a key
 };
 
@@ -149,6 +150,12 @@ class Evaluator {
   }
   double Slope(std::int64_t h) const;
 
+  /// Adds bias and ALiBi to s.masked, and keeps what was added in s.bias. `element` takes the place of the bias of a key.
+  using BiasElement = std::function<double(const RowState&, std::int64_t j)>;
+  void AddBias(RowState& s, const BiasElement& element = nullptr) const;
+  /// Element (i, j) of the bias for sequence and head of a row; the problem has one.
+  double Bias(RowId row, std::int64_t i, std::int64_t j) const;
+
   /// Steps as the contract has them, for edits that change their input.
   static void MaskByRules(RowState& s);  // −inf where not visible
   static void SoftmaxOverKeys(RowState& s);
@@ -156,7 +163,6 @@ class Evaluator {
 
  private:
   void FindVisible(const Variant& variant, RowState& s) const;
-  void AddBias(RowState& s) const;
   static void FindMagnitudes(RowState& s);
   bool MaskKeeps(const Variant& variant, RowId row, std::int64_t j) const;
 

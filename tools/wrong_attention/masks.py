@@ -1,4 +1,4 @@
-"""Faults of masks: F35-F54, F103."""
+"""Faults of masks and biases: F35-F54, F103, F106, F107."""
 
 import numpy as np
 
@@ -69,3 +69,16 @@ fault("F52", mask=True, causal=True)(lambda p: attend(p, see=np.ones((p.B, p.H, 
 fault("F53", segments=True, causal=True, Tk=21, Tq=21, align="top")(lambda p: attend(p, see=visible(p, segments=False)))
 fault("F53", segments=True, causal=False, Tk=21, Tq=21, align="top", also=["F52", "F49"])(lambda p: attend(p, see=visible(p, segments=False)))
 fault("F54", segments=True, pads=True, Tk=21, Tq=21, align="top")(lambda p: attend(p, see=visible(p, see_pads=True)))
+
+
+def turned_window(p):
+    p.left, p.right = sorted(p.rng.choice(np.arange(1, p.Tk // 2), 2, replace=False).tolist())
+    return attend(p, see=visible(p, left=p.right, right=p.left))
+
+
+fault("F39", causal=False)(turned_window)
+fault("F106", bias=True)(lambda p: attend(p, scores=lambda s: s + p.scale * p.bias, bias=False))
+fault("F106", bias=True)(lambda p: attend(p, scores=lambda s: s - p.bias, bias=False))
+fault("F106", bias=True)(lambda p: attend(p, scores=lambda s: s + float(p.rng.choice([np.log(2), 0.3, 2.5])) * p.bias, bias=False))
+fault("F107", bias=True, Tk=13, Tq=13)(lambda p: attend(p, scores=lambda s: s + p.bias.swapaxes(-1, -2), bias=False))
+fault("F107", mask=True, Tk=13, Tq=13)(lambda p: attend(p, see=np.broadcast_to(rules(p) & p.mask.swapaxes(-1, -2), (p.B, p.H, p.Tq, p.Tk))))

@@ -1,4 +1,4 @@
-"""Faults of rotary embedding and ALiBi: F25-F30. The problem's q and k are rotated by the right rule; the wrong ones are made from the same
+"""Faults of rotary embedding and ALiBi: F25-F30, F111. The problem's q and k are rotated by the right rule; the wrong ones are made from the same
 unrotated tensors."""
 
 import numpy as np
@@ -59,5 +59,18 @@ rope("F27", d=8)(lambda p, q, k, qp, kp: (rotate(q, qp + 1), rotate(k, kp)))
 rope("F27", d=8, Tk=21, Tq=5)(lambda p, q, k, qp, kp: (rotate(q, np.arange(p.Tq, dtype=float)[None, None]), rotate(k, kp)))
 rope("F28", d=8, B=3, row_positions=True, Tk=21, Tq=21)(lambda p, q, k, qp, kp: (rotate(q, np.arange(p.Tq, dtype=float)[None, None]), rotate(k, np.arange(p.Tk, dtype=float)[None, None])))
 rope("F29", d=8, G=3, group=1)(lambda p, q, k, qp, kp: tuple(rotate(x, np.arange(x.shape[1], dtype=float)[None, :, None]) for x in (q, k)))
+rope("F111", d=8)(lambda p, q, k, qp, kp: (q, k))
+rope("F111", d=8, with_pre=False)(lambda p, q, k, qp, kp: (q, k))
+rope("F111", d=8)(lambda p, q, k, qp, kp: (rotate(rotate(q, qp), qp), rotate(rotate(k, kp), kp)))
+
+
+@fault("F111", d=8, align="bottom")
+def given_before_the_rotation(p):
+    base = float(p.rng.choice([10000, 500000, 1000000]))
+    qp = np.arange(p.Tq)[None, None] + p.offset[:, None, None].astype(float)
+    kp = np.arange(p.Tk, dtype=float)[None, None]
+    return attend(p, q=rotate(p.q.astype(float), qp, base=base), k=np.repeat(rotate(p.k.astype(float), kp, base=base), p.group, 1))
+
+
 fault("F30", slopes=True, G=2)(lambda p: attend(p, slopes=2.0 ** (-8 * np.arange(p.H) / p.H)))
 fault("F30", slopes=True, G=3)(lambda p: attend(p, slopes=2.0 ** (-8 * (np.arange(p.H) + 1) / p.H)))

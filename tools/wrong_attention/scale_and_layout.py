@@ -1,4 +1,4 @@
-"""Faults of the scale, of heads and of memory: F01-F21, F94, F99-F101, F104."""
+"""Faults of the scale, of heads, of the batch and of memory: F01-F21, F94, F99-F101, F104, F105, F110."""
 
 import numpy as np
 
@@ -78,6 +78,7 @@ def fused_order(p):
 
 
 fault("F19", d=8, dv=8)(lambda p: attend(p, v=repeat(p.k, p)))
+fault("F19", d=8, dv=8)(lambda p: attend(p, k=repeat(p.v, p), v=repeat(p.k, p)))
 
 
 @fault("F20", B=2, G=3, group=1, mask=True)
@@ -103,6 +104,32 @@ def permuted(p):
     order = np.roll(np.arange(p.H), int(p.rng.integers(1, p.H)))
     r["context"], r["weights"] = r["context"][:, order], r["weights"][:, order]
     return r
+
+
+fault("F15", also=["F99"], G=5, group=1)(lambda p: attend(p, k=np.roll(p.k, 2, 1).astype(float), v=np.roll(p.v, 2, 1).astype(float)))
+
+
+@fault("F105", B=3)
+def another_cache(p):
+    order = p.rng.permutation([[1, 2, 0], [2, 0, 1], [1, 0, 2], [0, 0, 0], [0, 0, 1]])[0]
+    return attend(p, k=repeat(p.k, p)[order], v=repeat(p.v, p)[order])
+
+
+@fault("F105", B=3)
+def another_result(p):
+    r, order = attend(p), p.rng.permutation([[1, 2, 0], [2, 0, 1], [2, 1, 0], [0, 0, 0]])[0]
+    r["context"], r["weights"] = r["context"][order], r["weights"][order]
+    return r
+
+
+def normalised(p, size):
+    over = lambda x: x / size(x.astype(float))
+    return attend(p, q=over(p.q), k=np.repeat(over(p.k), p.group, 1))
+
+
+fault("F110")(lambda p: normalised(p, lambda x: np.linalg.norm(x, axis=-1, keepdims=True)))
+fault("F110")(lambda p: normalised(p, lambda x: np.sqrt((x**2).mean(-1, keepdims=True) + p.rng.choice([1e-6, 1e-5]))))
+fault("F110", G=2)(lambda p: normalised(p, lambda x: np.sqrt((x**2).mean((1, 3), keepdims=True) + 1e-6)))
 
 
 @fault("F100", causal=False, Tk=9, Tq=9, G=3)

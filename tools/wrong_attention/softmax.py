@@ -1,4 +1,4 @@
-"""Faults of the softmax, of weights and of what is written: F60-F76, F102. `m` holds −inf where hidden."""
+"""Faults of the softmax, of weights and of what is written: F60-F76, F102, F108, F109. `m` holds −inf where hidden."""
 
 import numpy as np
 
@@ -17,6 +17,10 @@ fault("F60", also=["F95"])(lambda p: attend(p, norm=columns))
 fault("F61")(lambda p: attend(p, norm=lambda m, s, see: np.where(see, 1.0, 0.0)))
 fault("F62", G=2)(lambda p: attend(p, norm=lambda m, s, see: softmax(m.swapaxes(1, 2).reshape(p.B, p.Tq, -1)).reshape(p.B, p.Tq, p.H, p.Tk).swapaxes(1, 2)))
 fault("F62", G=2, causal=False)(lambda p: attend(p, norm=lambda m, s, see: softmax(m, axis=1)))
+fault("F108", B=3)(lambda p: attend(p, norm=lambda m, s, see: softmax(m, axis=0)))
+fault("F108", B=2, G=2)(lambda p: attend(p, norm=lambda m, s, see: softmax(m.reshape(-1, p.Tq, p.Tk), axis=0).reshape(m.shape)))
+fault("F109")(lambda p: attend(p, norm=lambda m, s, see: softmax(m * np.log(2))))
+fault("F109", bias=True)(lambda p: attend(p, norm=lambda m, s, see: softmax(m / np.log(2))))
 fault("F63")(lambda p: attend(p, norm=lambda m, s, see: softmax(softmax(m))))
 fault("F64")(lambda p: attend(p, norm=lambda m, s, see: np.exp(m)))
 fault("F64")(lambda p: attend(p, norm=lambda m, s, see: np.where(see, m, 0)))

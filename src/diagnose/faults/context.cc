@@ -31,6 +31,10 @@ void KeysForValues(const Case& c, Proposals& p) {
   if (c.problem().head_dim != c.problem().v_dim) return;
   p.AddWithSlots(slot::kValues, [](Variant& v) { v.product = [](RowState& s) { MultiplyByRows(s, KeyRow); }; },
                  {{"values", 0, "k"}});
+  p.AddWithSlots(
+      slot::kOperands,
+      [&c](Variant& v) { v.operands = ReplaceOperands(c, {}, c.evaluator().operands().v, c.evaluator().operands().k); },
+      {{"values", 0, "k"}, {"keys", 0, "v"}});
   if (c.problem().q_len != c.problem().kv_len) return;
   p.AddWithSlots(slot::kValues, [](Variant& v) { v.product = [](RowState& s) { MultiplyByRows(s, QueryRow); }; },
                  {{"values", 0, "q"}});
@@ -233,8 +237,9 @@ void NeverWritten(const Case& c, Proposals& p) {
 }
 
 constexpr Fault kFaults[] = {
-    {"F19", "k used as v", Stage::kContext, slot::kValues, "weights·k", "weights are right, the context lies in the span of k",
-     "multiply the weights by v", KeysForValues},
+    {"F19", "k used as v", Stage::kContext, slot::kValues, "weights·k; or k and v exchanged",
+     "the context lies in the span of k; weights are right, unless both are exchanged", "multiply the weights by v",
+     KeysForValues},
     {"F77", "summary of another stage", Stage::kLse, slot::kReweigh, "lse over scores before the mask, or over unused slots",
      "weights and context are right, lse is too large; it changes with the length of the buffer",
      "sum over masked_scores, the sink included, and over the keys in use", SummaryOfAnotherStage},

@@ -22,6 +22,8 @@ std::function<void(Variant&)> UseHeads(const Case& c, std::vector<std::int64_t> 
   };
 }
 
+std::vector<std::int64_t> SolveHeadMap(const Case& c);
+
 void HeadCollapse(const Case& c, Proposals& p) {
   const Problem& x = c.problem();
   const std::size_t heads = static_cast<std::size_t>(x.heads);
@@ -42,6 +44,9 @@ void HeadCollapse(const Case& c, Proposals& p) {
   std::vector<std::int64_t> shifted;
   for (std::int64_t h = 0; h < x.heads; ++h) shifted.push_back((h / x.group_size + 1) % x.kv_heads);
   p.Add(UseHeads(c, shifted, shifted), {{"of", 0, "the next kv head"}}, 1);
+  if (x.group_size > 1) return;  // F16
+  if (const std::vector<std::int64_t> map = SolveHeadMap(c); !map.empty() && map != shifted)
+    p.Add(UseHeads(c, map, map), {{"kv_head_of_head", 0, ListText(map)}}, 2);
 }
 
 // The kv head that each query head reads, found head by head; empty when no head decides it.
@@ -74,12 +79,6 @@ std::vector<std::int64_t> SolveHeadMap(const Case& c) {
     }
   }
   return changed ? map : std::vector<std::int64_t>{};
-}
-
-std::string ListText(const std::vector<std::int64_t>& list) {
-  std::string text;
-  for (const std::int64_t n : list) text += (text.empty() ? "" : ",") + std::to_string(n);
-  return text;
 }
 
 void GroupsTiled(const Case& c, Proposals& p) {

@@ -328,7 +328,10 @@ constexpr Fault kFaults[] = {
      "split the fused projection in the order the checkpoint stores it", FusedOrder},
     {"F100", "heads and tokens swapped", Stage::kInputs, slot::kOperands, "attention along the head axis, token by token",
      "rows depend on the other heads of their own token only; one token gives what one head gives",
-     "the kernel expects [batch, heads, tokens, dim]: transpose [batch, tokens, heads, dim] first", HeadsAndTokensSwapped},
+     "the kernel expects [batch, heads, tokens, dim]: transpose [batch, tokens, heads, dim] first; if they lie so in this file, "
+     "read it "
+     "with --layout bshd",
+     HeadsAndTokensSwapped},
     {"F94", "q and k swapped", Stage::kInputs, slot::kOperands, "softmax(k·qᵀ)",
      "scores are the transpose; symmetric inputs hide it", "scores are q·kᵀ: rows are queries", QueriesAndKeysSwapped},
     {"F104", "tokens reversed", Stage::kInputs, slot::kOperands, "rows of a tensor last to first",

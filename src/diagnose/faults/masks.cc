@@ -3,6 +3,7 @@
 // A rule bent is an edit of Rules. A key that is dropped in another way than with −inf is an edit of the masking step; each comes in
 // two widths: for what the mask tensor hides, and for what anything hides (an implementation may fold causal and padding into one mask).
 #include <algorithm>
+#include <cmath>
 #include <initializer_list>
 
 #include "diagnose/fault.h"
@@ -120,6 +121,13 @@ void OtherWindow(const Case& c, Proposals& p) {
                     {{"window_right", Number(*x.window_right + by)}});
     }
   }
+  if (HasWindow(c) && !x.causal && x.window_left != x.window_right) {
+    const auto side = [](const char* name, std::optional<std::int64_t> width) -> ExplanationParam {
+      return width ? ExplanationParam{name, Number(*width)} : ExplanationParam{name, 0, "unlimited"};
+    };
+    AddRuleEdit(p, slot::kWindow, [](Variant& v) { std::swap(v.rules.window_left, v.rules.window_right); },
+                {side("window_left", x.window_right), side("window_right", x.window_left)});
+  }
   const std::int64_t widest = std::min<std::int64_t>(x.kv_len, 1024);
   for (std::int64_t window = 0; window < widest; ++window) {
     p.Add([window](Variant& v) { v.rules.window_left = window; }, {{"window_left", Number(window)}}, 1);
@@ -212,18 +220,32 @@ void MaskAsSquare(const Case& c, Proposals& p) {
   AddRuleEdit(p, slot::kMask, [q_len](Variant& v) { v.rules.mask_row_stride = q_len; }, {{"row_stride", Number(q_len)}});
 }
 
+// Without a zero in it, every number of the bias means kept, or masked: it is ignored (F52), or hides everything.
+bool BiasHasZeros(const Case& c) {
+  const Problem& x = c.problem();
+  RowId row;
+  for (row.b = 0; row.b < (x.bias.stride[0] == 0 ? 1 : x.batch); ++row.b) {
+    for (row.h = 0; row.h < (x.bias.stride[1] == 0 ? 1 : x.heads); ++row.h) {
+      for (std::int64_t n = 0; n < x.q_len * x.kv_len; ++n) {
+        if (c.evaluator().Bias(row, n / x.kv_len, n % x.kv_len) == 0) return true;
+      }
+    }
+  }
+  return false;
+}
+
 void FloatMaskAsBool(const Case& c, Proposals& p) {
   if (c.problem().bias.data == nullptr) return;
+  const bool has_zeros = BiasHasZeros(c);
   for (const bool nonzero_is_masked : {true, false}) {
+    if (!nonzero_is_masked && !has_zeros) continue;
     AddRuleEdit(p, slot::kMask | slot::kBias | slot::kMasking,
                 [nonzero_is_masked](Variant& v) {
                   v.bias = [](RowState&) {};
                   v.masking = [nonzero_is_masked](RowState& s) {
-                    const View4& bias = s.evaluator->problem().bias;
                     s.num_visible = 0;
                     for (std::size_t j = 0; j < s.masked.size(); ++j) {
-                      const bool zero = LoadDouble(bias.data, bias.dtype,
-                                                   bias.Offset(s.id.b, s.id.h, s.id.i, static_cast<std::int64_t>(j))) == 0;
+                      const bool zero = s.evaluator->Bias(s.id, s.id.i, static_cast<std::int64_t>(j)) == 0;
                       s.visible[j] = s.in_rules[j] && zero == nonzero_is_masked;
                       s.num_visible += s.visible[j];
                     }
@@ -284,8 +306,9 @@ void MaskAsBias(const Case& c, Proposals& p) {
 
 void FillTooWeak(const Case& c, Proposals& p) {
   for (const double fill : {-1e-9, -1.0, -1e1, -1e2, -1e3, -1e4, 1e-9}) {
-    AddTreatment(c, p, [fill](double) { return fill; }, {}, {{"fill", fill}});
-    AddTreatment(c, p, [fill](double s) { return s + fill; }, {}, {{"added", fill}});
+    const int complexity = std::fabs(fill) < 1 ? 1 : 0;  // like 0: a mask multiplied in (F50), or none (F52)
+    AddTreatment(c, p, [fill](double) { return fill; }, {}, {{"fill", fill}}, complexity);
+    AddTreatment(c, p, [fill](double s) { return s + fill; }, {}, {{"added", fill}}, complexity);
   }
   if (!HasMask(c) && !HasRules(c)) return;
   const auto family = [&](bool added, bool all) {
@@ -409,7 +432,8 @@ constexpr Fault kFaults[] = {
      OtherDiagonal},
     {"F39", "window of another size", Stage::kMaskedScores, slot::kWindow, "window W against W+1",
      "every row beyond the window sees some keys more or less",
-     "count the query itself or not, as the model does: window_left = W − 1 when W includes it", OtherWindow},
+     "count the query itself or not, as the model does: window_left = W − 1 when W includes it; left is before the query",
+     OtherWindow},
     {"F40", "window ignored", Stage::kMaskedScores, slot::kWindow, "the full context",
      "differs only in rows longer than the window", "pass the window on this path and these layers", WindowIgnored},
     {"F41", "mask polarity inverted", Stage::kMaskedScores, slot::kMask, "kept and dropped exchanged",

@@ -1,4 +1,4 @@
-// Faults of positions: rotary embedding F25–F29, ALiBi F30.
+// Faults of positions: rotary embedding F25–F29 and F111, ALiBi F30.
 //
 // q and k arrive rotated. With the tensors before the rotation its convention is found and then bent; without them it is assumed
 // (both pairings, usual bases) and undone first: a rotation by the wrong rule of a rotation undone by the right one.
@@ -19,11 +19,11 @@ struct Rotation {
 
 const char* NameOf(Pairing pairing) { return pairing == Pairing::kHalves ? "halves (i, i+d/2)" : "neighbours (2i, 2i+1)"; }
 
-// Rotates one row in place by angle position·base^(−2i/dim).
-void Rotate(double* row, std::int64_t dim, double position, const Rotation& rotation) {
+// Rotates one row in place, pair i by position·frequencies[i].
+void Rotate(double* row, double position, const std::vector<double>& frequencies, bool halves) {
+  const std::int64_t dim = 2 * static_cast<std::int64_t>(frequencies.size());
   for (std::int64_t i = 0; i < dim / 2; ++i) {
-    const double angle = position * std::pow(rotation.base, -2.0 * static_cast<double>(i) / static_cast<double>(dim));
-    const bool halves = rotation.pairing == Pairing::kHalves;
+    const double angle = position * frequencies[static_cast<std::size_t>(i)];
     double& a = row[halves ? i : 2 * i];
     double& b = row[halves ? i + dim / 2 : 2 * i + 1];
     const double x = a, y = b;
@@ -65,8 +65,11 @@ using Values = std::shared_ptr<const std::vector<double>>;
 Values Rotated(const std::vector<double>& rows, std::int64_t heads, std::int64_t len, std::int64_t dim,
                const PositionOf& position, const Rotation& rotation, double sign) {
   auto rotated = std::make_shared<std::vector<double>>(rows);
+  std::vector<double> frequencies;  // base^(−2i/dim)
+  for (std::int64_t i = 0; i < dim / 2; ++i) frequencies.push_back(std::pow(rotation.base, -2 * Number(i) / Number(dim)));
   for (std::int64_t r = 0; r < static_cast<std::int64_t>(rows.size()) / dim; ++r) {
-    Rotate(rotated->data() + r * dim, dim, sign * position(r / (heads * len), r / len % heads, r % len), rotation);
+    Rotate(rotated->data() + r * dim, sign * position(r / (heads * len), r / len % heads, r % len), frequencies,
+           rotation.pairing == Pairing::kHalves);
   }
   return rotated;
 }
@@ -220,6 +223,22 @@ void RowPositionsIgnored(const Case& c, Proposals& p) {
   }
 }
 
+void NotRotatedOrTwice(const Case& c, Proposals& p) {
+  const std::vector<Unrotated> found = FindRotations(c);
+  for (const Unrotated& u : found) {
+    p.Add([&c, u](Variant& v) { v.operands = ReplaceOperands(c, u.q, u.k, {}); },
+          {{"rotated", 0, "not at all"}, {"pairs", 0, NameOf(u.rotation.pairing)}, {"base", u.rotation.base}}, Complexity(c));
+  }
+  if (found.empty()) return;  // no rotation fits these tensors, or they are too large
+  const Operands& o = c.evaluator().operands();
+  for (const Rotation& rotation : UsualRotations()) {
+    if (Complexity(c) == 0 && (rotation.pairing != found[0].rotation.pairing || rotation.base != found[0].rotation.base))
+      continue;
+    p.Add(RotateAgain(c, {rotation, o.q, o.k}, rotation, RightQuery(c), RightKey(c)),
+          {{"rotated", 0, "once more"}, {"pairs", 0, NameOf(rotation.pairing)}, {"base", rotation.base}}, Complexity(c));
+  }
+}
+
 void HeadAsPosition(const Case& c, Proposals& p) {
   for (const Unrotated& u : FindRotations(c)) {
     const PositionOf head = [](std::int64_t, std::int64_t h, std::int64_t) { return static_cast<double>(h); };
@@ -297,6 +316,9 @@ constexpr Fault kFaults[] = {
     {"F29", "rotary along heads", Stage::kInputs, slot::kOperands, "rotation index = head",
      "with one token, heads differ in rotation", "rotate by the token's position: check the axis order before the rotation",
      HeadAsPosition},
+    {"F111", "rotary left out or applied once more", Stage::kInputs, slot::kOperands, "q and k not rotated, or rotated again",
+     "scores of tokens at one position are right", "rotate q and k once; dump them as the kernel gets them, after the rotation",
+     NotRotatedOrTwice},
     {"F30", "ALiBi slopes", Stage::kMaskedScores, slot::kBias, "other slopes",
      "head 0 has slope 1 instead of ½, or heads beyond a power of two are off",
      "2^(−8(h+1)/H) for H a power of two; else those of the power below, then every second of the next", WrongSlopes},

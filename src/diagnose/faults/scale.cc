@@ -1,5 +1,6 @@
-// Faults of the scale: F01–F08.
+// Faults of the scale and of the size of q and k: F01–F08, F110.
 #include <cmath>
+#include <numeric>
 #include <set>
 
 #include "diagnose/fault.h"
@@ -127,12 +128,52 @@ void ValueScale(const Case& c, Proposals& p) {
               [describe](double ratio) { return describe(-ratio); });
 }
 
+// Rows divided by their size: ‖row‖, or the root mean square of a row or of all heads of a token.
+std::shared_ptr<const std::vector<double>> Normalised(const std::vector<double>& rows, std::int64_t heads, std::int64_t len,
+                                                      std::int64_t dim, bool of_all_heads, bool rms, double epsilon) {
+  auto normalised = std::make_shared<std::vector<double>>(rows);
+  const std::int64_t parts = of_all_heads ? heads : 1, batch = static_cast<std::int64_t>(rows.size()) / (heads * len * dim);
+  for (std::int64_t b = 0; b < batch; ++b) {
+    for (std::int64_t first = 0; first < heads; first += parts) {
+      for (std::int64_t t = 0; t < len; ++t) {
+        const auto row = [&](std::int64_t part) { return normalised->data() + ((b * heads + first + part) * len + t) * dim; };
+        double squares = 0;
+        for (std::int64_t part = 0; part < parts; ++part)
+          squares += std::inner_product(row(part), row(part) + dim, row(part), 0.0);
+        const double size = std::sqrt(rms ? squares / Size(parts * dim) + epsilon : squares);
+        for (std::int64_t part = 0; part < parts; ++part) {
+          for (std::int64_t d = 0; d < dim; ++d) row(part)[d] = size > 0 ? row(part)[d] / size : 0;
+        }
+      }
+    }
+  }
+  return normalised;
+}
+
+void QueriesAndKeysNormalised(const Case& c, Proposals& p) {
+  const auto add = [&](bool of_all_heads, bool rms, double epsilon, const std::vector<ExplanationParam>& params) {
+    p.Add(
+        [&c, of_all_heads, rms, epsilon](Variant& v) {
+          const Operands& o = c.evaluator().operands();
+          v.operands = ReplaceOperands(c, Normalised(*o.q, o.heads, o.q_len, o.head_dim, of_all_heads, rms, epsilon),
+                                       Normalised(*o.k, o.kv_heads, o.kv_len, o.head_dim, of_all_heads, rms, epsilon), {});
+        },
+        params);
+  };
+  add(false, false, 0, {{"divided_by", 0, "the norm of each row"}});
+  for (const double epsilon : {0.0, 1e-6, 1e-5}) {
+    add(false, true, epsilon, {{"divided_by", 0, "the root mean square of each row"}, {"epsilon", epsilon}});
+    if (c.problem().heads > 1)
+      add(true, true, epsilon, {{"divided_by", 0, "the root mean square over all heads"}, {"epsilon", epsilon}});
+  }
+}
+
 constexpr Fault kFaults[] = {
     {"F01", "scale missing", Stage::kScores, slot::kScale, "softmax(q·kᵀ)",
      "scores are 1/scale times too large everywhere; entropies too low",
      "multiply q·k by the scale (1/√head_dim by default) before the softmax", ScaleMissing},
-    {"F02", "scale applied twice", Stage::kScores, slot::kScale, "softmax(scale²·q·kᵀ)", "scores are `scale` times too small",
-     "scale once: either q before the product or the scores after it", ScaleTwice},
+    {"F02", "scale applied twice", Stage::kScores, slot::kScale, "softmax(scale²·q·kᵀ): by default 1/head_dim for 1/√head_dim",
+     "scores are `scale` times too small", "scale once: either q before the product or the scores after it", ScaleTwice},
     {"F03", "scale inverted", Stage::kScores, slot::kScale, "softmax(q·kᵀ / scale)",
      "scores are 1/scale² times too large; rows are one-hot", "multiply by 1/√head_dim, or divide by √head_dim", ScaleInverted},
     {"F04", "scale from the wrong size", Stage::kScores, slot::kScale, "softmax(q·kᵀ / √size)",
@@ -148,6 +189,9 @@ constexpr Fault kFaults[] = {
      "every row of the weights sums to the scale", "scale the scores, before the softmax", ScaleAfterSoftmax},
     {"F08", "factor on the values", Stage::kContext, slot::kValues, "factor·weights·v",
      "weights are right, the context is off by one constant ratio", "apply the model's factor on v exactly once", ValueScale},
+    {"F110", "q and k normalised", Stage::kInputs, slot::kOperands, "softmax(scale·q̂·k̂ᵀ)",
+     "scores are bounded by the scale, or by scale·head_dim",
+     "normalise here too (QK norm) and give q and k after it, or leave it out there", QueriesAndKeysNormalised},
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Faults of the softmax and its blocks: F60–F69.
+// Faults of the softmax and its blocks: F60–F69, F108, F109.
 #include <algorithm>
 #include <cmath>
 
@@ -69,6 +69,25 @@ void SoftmaxOverOne(const Case&, Proposals& p) {
   }
 }
 
+constexpr std::int64_t kMostRowsAcross = 256;
+
+// At each pair of query and key the weights of all sequences, all heads, or both together sum to 1.
+RowEdit SoftmaxAcross(bool batch, bool heads) {
+  return [batch, heads](RowState& s) {
+    const Problem& x = s.evaluator->problem();
+    std::vector<double> sum(s.masked.size(), 0);
+    RowState other;
+    for (std::int64_t b = batch ? 0 : s.id.b; b < (batch ? x.batch : s.id.b + 1); ++b) {
+      for (std::int64_t h = heads ? 0 : s.id.h; h < (heads ? x.heads : s.id.h + 1); ++h) {
+        s.evaluator->EvaluateMasked(*s.variant, {b, h, s.id.i}, &other);
+        for (std::size_t j = 0; j < sum.size(); ++j) sum[j] += std::exp(other.masked[j] - s.masked[j]);
+      }
+    }
+    s.weights.assign(s.masked.size(), 0);
+    for (std::size_t j = 0; j < s.masked.size(); ++j) s.weights[j] = s.masked[j] == -kInfinity ? 0 : 1 / sum[j];
+  };
+}
+
 void SoftmaxOverHeads(const Case& c, Proposals& p) {
   if (c.problem().heads == 1) return;
   p.Add([](Variant& v) {
@@ -89,21 +108,14 @@ void SoftmaxOverHeads(const Case& c, Proposals& p) {
       s.lse = largest + std::log(sum);
     };
   });
-  // Over the axis of heads alone: at each pair of query and key all heads together sum to 1.
-  p.Add(
-      [](Variant& v) {
-        v.softmax = [](RowState& s) {
-          std::vector<double> sum(s.masked.size(), 0);
-          RowState other;
-          for (std::int64_t h = 0; h < s.evaluator->problem().heads; ++h) {
-            s.evaluator->EvaluateMasked(*s.variant, {s.id.b, h, s.id.i}, &other);
-            for (std::size_t j = 0; j < sum.size(); ++j) sum[j] += std::exp(other.masked[j] - s.masked[j]);
-          }
-          s.weights.assign(s.masked.size(), 0);
-          for (std::size_t j = 0; j < s.masked.size(); ++j) s.weights[j] = s.masked[j] == -kInfinity ? 0 : 1 / sum[j];
-        };
-      },
-      {{"axis", 0, "heads alone"}});
+  p.Add([](Variant& v) { v.softmax = SoftmaxAcross(false, true); }, {{"axis", 0, "heads alone"}});
+}
+
+void SoftmaxOverBatch(const Case& c, Proposals& p) {
+  const Problem& x = c.problem();
+  if (x.batch == 1 || x.batch * x.heads > kMostRowsAcross) return;
+  p.Add([](Variant& v) { v.softmax = SoftmaxAcross(true, false); }, {{"axis", 0, "batch"}});
+  if (x.heads > 1) p.Add([](Variant& v) { v.softmax = SoftmaxAcross(true, true); }, {{"axis", 0, "batch·heads"}});
 }
 
 // -------------------------------------------------------------------------------------------------- the wrong function
@@ -173,6 +185,24 @@ void NotNormalised(const Case&, Proposals& p) {
         };
       },
       {{"weights", 0, "scores / Σ scores"}}, 1);
+}
+
+// exp2(scores) is exp(scores · ln 2); exp(scores · log2(e)) forgot that exp2 was meant.
+RowEdit SoftmaxInBase(double factor) {
+  return [factor](RowState& s) {
+    const std::vector<double> masked = s.masked;
+    const double sink = s.sink;
+    for (double& x : s.masked) x *= factor;
+    s.sink *= factor;
+    s.largest_dot *= factor, s.largest_score *= factor;
+    Evaluator::SoftmaxOverKeys(s);
+    s.masked = masked, s.sink = sink;
+  };
+}
+
+void OtherBase(const Case&, Proposals& p) {
+  p.Add([](Variant& v) { v.softmax = SoftmaxInBase(0.6931471805599453); }, {{"weights", 0, "2^scores"}});
+  p.Add([](Variant& v) { v.softmax = SoftmaxInBase(1.4426950408889634); }, {{"weights", 0, "e^(scores·log2(e))"}});
 }
 
 // exp(score − subtracted) in a type that ends at exp(overflow), its sum in one that ends at exp(sum_overflow).
@@ -342,6 +372,12 @@ constexpr Fault kFaults[] = {
     {"F62", "softmax joint over heads", Stage::kWeights, slot::kSoftmax, "heads and keys normalised together",
      "row sums below 1; all heads together sum to 1", "softmax over keys only: do not flatten heads into the axis",
      SoftmaxOverHeads},
+    {"F108", "softmax over the batch", Stage::kWeights, slot::kSoftmax, "sequences, or all heads of all, normalised together",
+     "row sums below 1; all sequences together sum to 1; a batch of one gives weights of 1 or what F62 gives",
+     "name the axis: softmax over keys, the last one (without dim, torch takes axis 0 of three axes)", SoftmaxOverBatch},
+    {"F109", "another base of the exponential", Stage::kWeights, slot::kSoftmax, "2^scores, or e^(scores·log2(e))",
+     "logarithms of weights in the ratio 0.6931 or 1.4427", "exp2 takes scores · log2(e); exp takes the scores as they are",
+     OtherBase},
     {"F63", "softmax twice", Stage::kWeights, slot::kSoftmax, "softmax(softmax(scores))",
      "weights squeezed into a ratio of at most e", "pass scores, not weights, to the function that applies softmax",
      SoftmaxTwice},

@@ -1,0 +1,89 @@
+// Faults of the batch: F105. Whose keys and values a sequence reads, and where its results go.
+#include <algorithm>
+#include <numeric>
+
+#include "diagnose/fault.h"
+
+namespace regard::internal {
+namespace {
+
+constexpr std::int64_t kMostSequences = 32;  // each needs a copy of the keys and values of all
+
+// Every sequence `shift` further reads what it should not.
+std::shared_ptr<const Operands> KeysOfOther(const Case& c, const std::vector<std::int64_t>& of) {
+  const auto from = [of](RowSource::From source) {
+    return [of, source](std::int64_t b, std::int64_t head, std::int64_t t) {
+      return RowSource{source, of[static_cast<std::size_t>(b)], head, t};
+    };
+  };
+  return GatherOperands(c, {}, from(RowSource::From::kK), from(RowSource::From::kV));
+}
+
+std::function<void(Variant&)> UseKeysOf(const Case& c, const std::vector<std::int64_t>& of) {
+  return [&c, of](Variant& v) { v.operands = KeysOfOther(c, of); };
+}
+
+std::function<void(Variant&)> UseResultsOf(const std::vector<std::int64_t>& of) {
+  return [of](Variant& v) { v.output_row = [of](RowId r) { return RowId{of[static_cast<std::size_t>(r.b)], r.h, r.i}; }; };
+}
+
+// For each sequence the one whose data explains its first wrong rows, among those that `variant(shift)` gives it; empty when none does.
+std::vector<std::int64_t> SolveOrder(const Case& c, const std::function<Variant(std::int64_t shift)>& variant) {
+  const std::int64_t batch = c.problem().batch;
+  std::vector<std::int64_t> order(static_cast<std::size_t>(batch));
+  std::iota(order.begin(), order.end(), 0);
+  bool changed = false;
+  RowState state;
+  for (std::int64_t shift = 1; shift < batch; ++shift) {
+    const Variant v = variant(shift);
+    for (std::int64_t b = 0; b < batch; ++b) {
+      if (order[static_cast<std::size_t>(b)] != b) continue;
+      int rows = 0;
+      bool fits = true;
+      for (const RowId& row : c.wrong_rows()) {
+        if (row.b != b || rows == 2 || !fits) continue;
+        ++rows;
+        fits = c.Compare(v, row, &state).Matches();
+      }
+      if (rows == 0 || !fits) continue;
+      order[static_cast<std::size_t>(b)] = (b + shift) % batch;
+      changed = true;
+    }
+  }
+  return changed ? order : std::vector<std::int64_t>{};
+}
+
+void SequencesMixedUp(const Case& c, Proposals& p) {
+  const std::int64_t batch = c.problem().batch;
+  if (batch == 1) return;
+  const std::vector<std::int64_t> first(static_cast<std::size_t>(batch), 0);
+  p.Add(UseKeysOf(c, first), {{"sequence", 0}, {"of", 0, "k and v"}});
+  p.AddWithSlots(slot::kOutput, UseResultsOf(first), {{"sequence", 0}, {"of", 0, "q, k and v"}});
+  if (batch > kMostSequences) return;
+  const auto shifted = [batch](std::int64_t shift) {
+    std::vector<std::int64_t> of(static_cast<std::size_t>(batch));
+    for (std::int64_t b = 0; b < batch; ++b) of[static_cast<std::size_t>(b)] = (b + shift) % batch;
+    return of;
+  };
+  const auto with = [&c](const std::function<void(Variant&)>& edit) {
+    Variant v = c.evaluator().Unedited();
+    edit(v);
+    return v;
+  };
+  const std::vector<std::int64_t> keys = SolveOrder(c, [&](std::int64_t shift) { return with(UseKeysOf(c, shifted(shift))); });
+  if (!keys.empty()) p.Add(UseKeysOf(c, keys), {{"kv_of_sequence", 0, ListText(keys)}}, 2);
+  const std::vector<std::int64_t> results = SolveOrder(c, [&](std::int64_t shift) { return with(UseResultsOf(shifted(shift))); });
+  if (!results.empty()) p.AddWithSlots(slot::kOutput, UseResultsOf(results), {{"result_of_sequence", 0, ListText(results)}}, 2);
+}
+
+constexpr Fault kFaults[] = {
+    {"F105", "sequences mixed up", Stage::kInputs, slot::kOperands, "k and v, or results, of another sequence of the batch",
+     "each sequence alone is right",
+     "reorder the cache with the sequences (beam search), and write results where their queries came from", SequencesMixedUp},
+};
+
+}  // namespace
+
+std::span<const Fault> BatchFaults() { return kFaults; }
+
+}  // namespace regard::internal
