@@ -123,13 +123,14 @@ def another_result(p):
 
 
 def normalised(p, size):
-    over = lambda x: x / size(x.astype(float))
+    epsilon = p.rng.choice([1e-6, 1e-5])
+    over = lambda x: x / size(x.astype(float), epsilon)
     return attend(p, q=over(p.q), k=np.repeat(over(p.k), p.group, 1))
 
 
-fault("F110")(lambda p: normalised(p, lambda x: np.linalg.norm(x, axis=-1, keepdims=True)))
-fault("F110")(lambda p: normalised(p, lambda x: np.sqrt((x**2).mean(-1, keepdims=True) + p.rng.choice([1e-6, 1e-5]))))
-fault("F110", G=2)(lambda p: normalised(p, lambda x: np.sqrt((x**2).mean((1, 3), keepdims=True) + 1e-6)))
+fault("F110")(lambda p: normalised(p, lambda x, epsilon: np.linalg.norm(x, axis=-1, keepdims=True)))
+fault("F110")(lambda p: normalised(p, lambda x, epsilon: np.sqrt((x**2).mean(-1, keepdims=True) + epsilon)))
+fault("F110", G=2)(lambda p: normalised(p, lambda x, epsilon: np.sqrt((x**2).mean((1, 3), keepdims=True) + epsilon)))
 
 
 @fault("F100", causal=False, Tk=9, Tq=9, G=3)
