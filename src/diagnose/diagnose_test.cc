@@ -495,6 +495,24 @@ TEST(Diagnose, TheOtherLayoutIsRecognised) {
   }
 }
 
+// As many as models have: more than there are rows that everything else is tried on.
+TEST(Diagnose, ManyHeadsAndSequencesInAnotherOrder) {
+  const Tensor q = Noise({40, 1, 5, 4}, 0.7), k = Noise({40, 1, 7, 4}, 1.3), v = Noise({40, 1, 7, 6}, 2.9);
+  const Tensor right = Attention(q, k, v, {}, {.path = Path::kReference}).context;
+  Tensor shuffled = right;
+  for (std::int64_t n = 0; n < right.num_elements(); ++n) {
+    const std::int64_t size = 5 * 6, from = (n / size * 7 + 3) % 40;
+    shuffled.MutableAs<float>()[n] = right.As<float>()[from * size + n % size];
+  }
+  const Diagnosis sequences = Diagnose({.q = q, .k = k, .v = v}, {.context = shuffled});
+  EXPECT_TRUE(Names(sequences, "F105")) << sequences.summary;
+  const auto as_heads = [](const Tensor& t) { return t.view().Transpose(0, 1); };
+  const DiagnosisProblem p{.q = as_heads(q), .k = as_heads(k), .v = as_heads(v)};
+  const Diagnosis heads = Diagnose(p, {.context = as_heads(shuffled)});
+  EXPECT_TRUE(Names(heads, "F99")) << heads.summary;
+  EXPECT_EQ(heads.explanations.at(0).params.at(0).text.substr(0, 10), "3,10,17,24");
+}
+
 // Whatever overflows makes NaN of everything: constants and pairs that do too explain nothing.
 TEST(Diagnose, NaNEverywhereIsNoPair) {
   const Tensor q = Noise({1, 2, 9, 4}, 0.7), k = Noise({1, 2, 9, 4}, 1.3), v = Noise({1, 2, 9, 4}, 2.9);

@@ -5,6 +5,8 @@
 #include <string_view>
 #include <utility>
 
+#include "core/parallel_for.h"
+
 namespace regard::internal {
 namespace {
 
@@ -164,6 +166,33 @@ std::vector<std::int64_t> BlockSizes(std::int64_t limit) {
     if (n >= 2048) break;
   }
   return sizes;
+}
+
+std::vector<std::int64_t> SolveEach(const Case& c, std::int64_t RowId::* axis, std::int64_t size, std::int64_t options,
+                                    const std::function<Variant(std::int64_t)>& variant, const Stage* only) {
+  constexpr std::size_t kRowsOfEach = 2;
+  constexpr double kBudget = 3e10;  // multiplications, about ten seconds on one core
+  std::vector<std::int64_t> found(static_cast<std::size_t>(size), -1);
+  const Problem& p = c.problem();
+  const double price = static_cast<double>(p.kv_len * (p.head_dim + 2 * p.v_dim));
+  if (static_cast<double>(size * options) * price > kBudget) return found;
+  std::vector<std::vector<RowId>> wrong(static_cast<std::size_t>(size));
+  for (std::size_t r = 0; r < c.rows().size(); ++r) {
+    std::vector<RowId>& rows = wrong[static_cast<std::size_t>(c.rows()[r].*axis)];
+    if (rows.size() < kRowsOfEach && !c.unedited()[r].Matches()) rows.push_back(c.rows()[r]);
+  }
+  for (std::int64_t option = 0; option < options; ++option) {
+    const Variant v = variant(option);
+    ParallelFor(c.threads(), size, [&](std::int64_t n, int) {
+      const std::vector<RowId>& rows = wrong[static_cast<std::size_t>(n)];
+      RowState state;
+      const bool fits =
+          found[static_cast<std::size_t>(n)] < 0 && !rows.empty() &&
+          std::all_of(rows.begin(), rows.end(), [&](RowId row) { return c.Compare(v, row, &state, only).Matches(); });
+      if (fits) found[static_cast<std::size_t>(n)] = option;
+    });
+  }
+  return found;
 }
 
 std::string ListText(const std::vector<std::int64_t>& list) {

@@ -126,6 +126,11 @@ std::vector<double> Spaced(double from, double to, int count);
 /// 1, 2, 4, … below `limit`, and the sizes that kernels use (24, 48, 80, 96, 160, 192, …).
 std::vector<std::int64_t> BlockSizes(std::int64_t limit);
 
+/// For every head (&RowId::h) or sequence (&RowId::b) the first of `options` variants that explains rows of it which are wrong, −1 where
+/// none does or none is wrong. `only`: looks at this stage alone. All −1 when trying would take too long.
+std::vector<std::int64_t> SolveEach(const Case& c, std::int64_t RowId::* axis, std::int64_t size, std::int64_t options,
+                                    const std::function<Variant(std::int64_t option)>& variant, const Stage* only = nullptr);
+
 /// "2,0,1"
 std::string ListText(const std::vector<std::int64_t>& list);
 

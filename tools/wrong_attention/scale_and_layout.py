@@ -106,6 +106,15 @@ def permuted(p):
     return r
 
 
+fault("F99", also=["F15"], G=32, group=1, Tk=9)(permuted)
+
+
+@fault("F16", also=["F99"], G=8, group=4, Tk=9)
+def other_groups(p):
+    order = p.rng.permutation(p.H) // p.group
+    return attend(p, k=p.k.astype(float)[:, order], v=p.v.astype(float)[:, order])
+
+
 fault("F15", also=["F99"], G=5, group=1)(lambda p: attend(p, k=np.roll(p.k, 2, 1).astype(float), v=np.roll(p.v, 2, 1).astype(float)))
 
 
@@ -120,6 +129,12 @@ def another_result(p):
     r, order = attend(p), p.rng.permutation([[1, 2, 0], [2, 0, 1], [2, 1, 0], [0, 0, 0]])[0]
     r["context"], r["weights"] = r["context"][order], r["weights"][order]
     return r
+
+
+@fault("F105", B=24, Tk=9)
+def shuffled_caches(p):
+    order = p.rng.permutation(p.B)
+    return attend(p, k=repeat(p.k, p)[order], v=repeat(p.v, p)[order])
 
 
 def normalised(p, size):

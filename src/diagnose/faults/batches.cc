@@ -1,54 +1,41 @@
 // Faults of the batch: F105. Whose keys and values a sequence reads, and where its results go.
 #include <algorithm>
-#include <numeric>
 
 #include "diagnose/fault.h"
 
 namespace regard::internal {
 namespace {
 
-constexpr std::int64_t kMostSequences = 32;  // each needs a copy of the keys and values of all
+constexpr std::int64_t kMostSequences = 64;  // each needs a copy of the keys and values of all
 
-// Every sequence `shift` further reads what it should not.
-std::shared_ptr<const Operands> KeysOfOther(const Case& c, const std::vector<std::int64_t>& of) {
+// Sequence b reads the keys and values of sequence of[b].
+std::function<void(Variant&)> UseKeysOf(const Case& c, const std::vector<std::int64_t>& of) {
   const auto from = [of](RowSource::From source) {
     return [of, source](std::int64_t b, std::int64_t head, std::int64_t t) {
       return RowSource{source, of[static_cast<std::size_t>(b)], head, t};
     };
   };
-  return GatherOperands(c, {}, from(RowSource::From::kK), from(RowSource::From::kV));
-}
-
-std::function<void(Variant&)> UseKeysOf(const Case& c, const std::vector<std::int64_t>& of) {
-  return [&c, of](Variant& v) { v.operands = KeysOfOther(c, of); };
+  return [&c, from](Variant& v) { v.operands = GatherOperands(c, {}, from(RowSource::From::kK), from(RowSource::From::kV)); };
 }
 
 std::function<void(Variant&)> UseResultsOf(const std::vector<std::int64_t>& of) {
   return [of](Variant& v) { v.output_row = [of](RowId r) { return RowId{of[static_cast<std::size_t>(r.b)], r.h, r.i}; }; };
 }
 
-// For each sequence the one whose data explains its first wrong rows, among those that `variant(shift)` gives it; empty when none does.
-std::vector<std::int64_t> SolveOrder(const Case& c, const std::function<Variant(std::int64_t shift)>& variant) {
+// For each sequence the one whose data explains its rows, among those `shift` further on; empty when none does.
+std::vector<std::int64_t> SolveOrder(const Case& c,
+                                     const std::function<std::function<void(Variant&)>(std::int64_t shift)>& edit) {
   const std::int64_t batch = c.problem().batch;
-  std::vector<std::int64_t> order(static_cast<std::size_t>(batch));
-  std::iota(order.begin(), order.end(), 0);
+  std::vector<std::int64_t> order = SolveEach(c, &RowId::b, batch, batch, [&](std::int64_t shift) {
+    Variant v = c.evaluator().Unedited();
+    edit(shift)(v);
+    return v;
+  });
   bool changed = false;
-  RowState state;
-  for (std::int64_t shift = 1; shift < batch; ++shift) {
-    const Variant v = variant(shift);
-    for (std::int64_t b = 0; b < batch; ++b) {
-      if (order[static_cast<std::size_t>(b)] != b) continue;
-      int rows = 0;
-      bool fits = true;
-      for (const RowId& row : c.wrong_rows()) {
-        if (row.b != b || rows == 2 || !fits) continue;
-        ++rows;
-        fits = c.Compare(v, row, &state).Matches();
-      }
-      if (rows == 0 || !fits) continue;
-      order[static_cast<std::size_t>(b)] = (b + shift) % batch;
-      changed = true;
-    }
+  for (std::int64_t b = 0; b < batch; ++b) {
+    std::int64_t& from = order[static_cast<std::size_t>(b)];
+    changed = changed || from > 0;
+    from = (b + std::max<std::int64_t>(from, 0)) % batch;
   }
   return changed ? order : std::vector<std::int64_t>{};
 }
@@ -65,14 +52,9 @@ void SequencesMixedUp(const Case& c, Proposals& p) {
     for (std::int64_t b = 0; b < batch; ++b) of[static_cast<std::size_t>(b)] = (b + shift) % batch;
     return of;
   };
-  const auto with = [&c](const std::function<void(Variant&)>& edit) {
-    Variant v = c.evaluator().Unedited();
-    edit(v);
-    return v;
-  };
-  const std::vector<std::int64_t> keys = SolveOrder(c, [&](std::int64_t shift) { return with(UseKeysOf(c, shifted(shift))); });
+  const std::vector<std::int64_t> keys = SolveOrder(c, [&](std::int64_t shift) { return UseKeysOf(c, shifted(shift)); });
   if (!keys.empty()) p.Add(UseKeysOf(c, keys), {{"kv_of_sequence", 0, ListText(keys)}}, 2);
-  const std::vector<std::int64_t> results = SolveOrder(c, [&](std::int64_t shift) { return with(UseResultsOf(shifted(shift))); });
+  const std::vector<std::int64_t> results = SolveOrder(c, [&](std::int64_t shift) { return UseResultsOf(shifted(shift)); });
   if (!results.empty()) p.AddWithSlots(slot::kOutput, UseResultsOf(results), {{"result_of_sequence", 0, ListText(results)}}, 2);
 }
 

@@ -22,7 +22,23 @@ std::function<void(Variant&)> UseHeads(const Case& c, std::vector<std::int64_t> 
   };
 }
 
-std::vector<std::int64_t> SolveHeadMap(const Case& c);
+// The kv head that each query head reads, found head by head; empty when every head reads its own, or one that fits is not found.
+std::vector<std::int64_t> SolveHeadMap(const Case& c) {
+  const Problem& x = c.problem();
+  const std::vector<std::int64_t>& own = c.evaluator().operands().k_head;
+  if (x.kv_heads == 1) return {};
+  std::vector<std::int64_t> map = SolveEach(c, &RowId::h, x.heads, x.kv_heads, [&](std::int64_t g) {
+    auto operands = std::make_shared<Operands>(c.evaluator().operands());
+    operands->dots = nullptr;
+    operands->k_head.assign(static_cast<std::size_t>(x.heads), g);
+    operands->v_head = operands->k_head;
+    Variant v = c.evaluator().Unedited();
+    v.operands = operands;
+    return v;
+  });
+  for (std::size_t h = 0; h < map.size(); ++h) map[h] = map[h] < 0 ? own[h] : map[h];
+  return map == own ? std::vector<std::int64_t>{} : map;
+}
 
 void HeadCollapse(const Case& c, Proposals& p) {
   const Problem& x = c.problem();
@@ -47,38 +63,6 @@ void HeadCollapse(const Case& c, Proposals& p) {
   if (x.group_size > 1) return;  // F16
   if (const std::vector<std::int64_t> map = SolveHeadMap(c); !map.empty() && map != shifted)
     p.Add(UseHeads(c, map, map), {{"kv_head_of_head", 0, ListText(map)}}, 2);
-}
-
-// The kv head that each query head reads, found head by head; empty when no head decides it.
-std::vector<std::int64_t> SolveHeadMap(const Case& c) {
-  const Problem& x = c.problem();
-  std::vector<std::int64_t> map = c.evaluator().operands().k_head;
-  if (x.kv_heads == 1 || x.kv_heads > 64) return {};
-  bool changed = false;
-  RowState state;
-  for (std::int64_t h = 0; h < x.heads; ++h) {
-    for (std::int64_t g = 0; g < x.kv_heads; ++g) {
-      auto operands = std::make_shared<Operands>(c.evaluator().operands());
-      operands->dots = nullptr;
-      std::fill(operands->k_head.begin(), operands->k_head.end(), g);
-      operands->v_head = operands->k_head;
-      Variant v = c.evaluator().Unedited();
-      v.operands = operands;
-      int rows = 0;
-      bool fits = true;
-      for (const RowId& row : c.wrong_rows()) {
-        if (row.h != h || rows == 2) continue;
-        ++rows;
-        fits = fits && c.Compare(v, row, &state).Matches();
-        if (!fits) break;
-      }
-      if (rows == 0 || !fits) continue;
-      changed = changed || map[static_cast<std::size_t>(h)] != g;
-      map[static_cast<std::size_t>(h)] = g;
-      break;
-    }
-  }
-  return changed ? map : std::vector<std::int64_t>{};
 }
 
 void GroupsTiled(const Case& c, Proposals& p) {
@@ -158,30 +142,21 @@ void GroupsRepeatTokens(const Case& c, Proposals& p) {
 // Heads written in another order: found head by head, by their context.
 void HeadsPermuted(const Case& c, Proposals& p) {
   const Problem& x = c.problem();
-  if (x.heads == 1 || x.heads > 128 || c.Find(Stage::kContext) == nullptr) return;
-  std::vector<std::int64_t> order(static_cast<std::size_t>(x.heads));
-  std::iota(order.begin(), order.end(), 0);
-  const Variant unedited = c.evaluator().Unedited();
+  if (x.heads == 1 || c.Find(Stage::kContext) == nullptr) return;
   const Stage only = Stage::kContext;
-  RowState state;
+  const Variant unedited = c.evaluator().Unedited();
+  std::vector<std::int64_t> order = SolveEach(
+      c, &RowId::h, x.heads, x.heads,
+      [&](std::int64_t other) {
+        Variant v = unedited;
+        v.output_row = [other](RowId r) { return RowId{r.b, other, r.i}; };
+        return v;
+      },
+      &only);
   bool changed = false;
-  for (std::int64_t h = 0; h < x.heads; ++h) {
-    for (std::int64_t other = 0; other < x.heads; ++other) {
-      Variant v = unedited;
-      v.output_row = [other](RowId r) { return RowId{r.b, other, r.i}; };
-      int rows = 0;
-      bool fits = true;
-      for (const RowId& row : c.wrong_rows()) {
-        if (row.h != h || rows == 2) continue;
-        ++rows;
-        fits = fits && c.Compare(v, row, &state, &only).Matches();
-        if (!fits) break;
-      }
-      if (rows == 0 || !fits) continue;
-      changed = changed || other != h;
-      order[static_cast<std::size_t>(h)] = other;
-      break;
-    }
+  for (std::size_t h = 0; h < order.size(); ++h) {
+    changed = changed || order[h] >= 0;
+    if (order[h] < 0) order[h] = static_cast<std::int64_t>(h);
   }
   std::vector<std::int64_t> sorted = order;
   std::sort(sorted.begin(), sorted.end());
@@ -258,9 +233,9 @@ void OtherNumberOfHeads(const Case& c, Proposals& p) {
 }
 
 constexpr Fault kFaults[] = {
-    {"F15", "head index collapses", Stage::kInputs, slot::kOperands, "several heads read one head",
-     "heads with different keys and values give related rows", "check the head index and head stride of the operand named",
-     HeadCollapse},
+    {"F15", "head index collapses", Stage::kInputs, slot::kOperands,
+     "several heads read one head, or each another's keys and values", "heads with different keys and values give related rows",
+     "check the head index and head stride of the operand named", HeadCollapse},
     {"F16", "grouped heads tiled", Stage::kInputs, slot::kOperands, "kv head = h mod kv_heads",
      "permuting the query heads makes it match; one kv head, or as many as heads, hides it",
      "query head h reads kv head h / (heads/kv_heads): repeat_interleave, not repeat", GroupsTiled},
