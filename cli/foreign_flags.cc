@@ -3,11 +3,10 @@
 #include <algorithm>
 #include <iterator>
 
+#include "io/problem_keys.h"
+
 namespace regard::cli {
 namespace {
-
-constexpr std::string_view kSlidingWindow =
-    "--window-left W−1: regard counts the earlier keys that a query sees besides its own, so a sliding window of W keys is W−1";
 
 constexpr ForeignFlag kForeignFlags[] = {
     {"--is-causal", "--causal, and --q-offset top-left or bottom-right where q_len differs from kv_len"},
@@ -20,17 +19,17 @@ constexpr ForeignFlag kForeignFlags[] = {
     {"--softmax-scale", "--scale X (the multiplier on q·k)"},
     {"--sm-scale", "--scale X (the multiplier on q·k)"},
     {"--scaling", "--scale X (the multiplier on q·k)"},
-    {"--sliding-window", kSlidingWindow},
-    {"--window-size", "--window-left L --window-right R (keys besides the query's own; leave out what is -1 elsewhere)"},
-    {"--left-window-size", "--window-left L (the same meaning; leave it out for -1)"},
-    {"--right-window-size", "--window-right R (the same meaning; leave it out for -1)"},
-    {"--local-window-size", "--window-left L --window-right R (keys besides the query's own)"},
+    {"--sliding-window", "--window-left W−1", io::kOnSlidingWindow},
+    {"--window-size", "--window-left L --window-right R", io::kOnWindowPair},
+    {"--left-window-size", "--window-left L", io::kOnWindowPair},
+    {"--right-window-size", "--window-right R", io::kOnWindowPair},
+    {"--local-window-size", "--window-left L --window-right R", io::kOnWindowPair},
     {"--attn-mask", "a key in the file, or attn_mask=mask.npy: bool is a mask (true = may attend), float is added to the scores"},
-    {"--attention-mask", "a key in the file, or mask=mask.npy: bool, true = may attend"},
+    {"--attention-mask", "a key in the file", io::kOnPaddingMask},
     {"--mask", "a key in the file, or mask=mask.npy: bool, true = may attend"},
     {"--bias", "a key in the file, or bias=bias.npy: float, added to the scores"},
     {"--attn-bias", "a key in the file, or bias=bias.npy: float, added to the scores"},
-    {"--key-padding-mask", "a key in the file, or kv_lens=lengths.npy: the number of valid keys of each sequence"},
+    {"--key-padding-mask", "a key in the file", io::kOnPaddingMask},
     {"--alibi-slopes", "a key in the file, or alibi_slopes=slopes.npy"},
     {"--sinks", "a key in the file, or sinks=sinks.npy"},
     {"--enable-gqa", "nothing: fewer key heads than query heads are always grouped"},

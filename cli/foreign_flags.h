@@ -7,8 +7,9 @@
 namespace regard::cli {
 
 struct ForeignFlag {
-  std::string_view name;    // with its dashes
-  std::string_view advice;  // completes "use …"
+  std::string_view name;          // with its dashes
+  std::string_view advice;        // completes "use …"
+  std::string_view because = {};  // where its values are others; follows a colon
 };
 
 /// Null when the flag is not one of them.

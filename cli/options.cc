@@ -185,7 +185,8 @@ const Flag& FlagOf(std::string_view argument, const Command& command) {
         fmt::format("{}: not a flag of `regard {}`, but of {}; leave it out", name, command.name, CommandsWith(*elsewhere)));
   }
   if (const ForeignFlag* foreign = FindForeignFlag(name)) {
-    throw UsageError(fmt::format("{}: not a flag of regard; use {}", name, foreign->advice));
+    throw UsageError(fmt::format("{}: not a flag of regard; use {}{}{}", name, foreign->advice,
+                                 foreign->because.empty() ? "" : ": ", foreign->because));
   }
   const std::string_view word = argument.substr(0, argument.find('='));  // of one dash, too: -threads
   const std::string_view nearest = word.size() > 2 ? io::NearMiss(word, candidates) : std::string_view();

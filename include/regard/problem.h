@@ -22,6 +22,8 @@
 //     scale causal q_offset window_left window_right soft_cap num_heads num_kv_heads
 //                                        arrays of one element of any numeric or bool type, or safetensors metadata
 //
+// Other libraries' words whose values mean something else (attention_mask, sliding_window, …) are not read: a note says what to give.
+//
 // Any key may carry the prefix `layers.N.`: such a file holds several problems, of which LoadProblem loads one and ProblemFiles any.
 //
 // Three kinds of problem follow from what is there:

@@ -437,8 +437,20 @@ TEST(ProblemSourcesTest, Messages) {
   EXPECT_EQ(MessageOf({raw}), a + ": holds one array without a name; say which it is, as in q=" + raw);
   EXPECT_EQ(MessageOf({"q=" + two}), two + ": holds 2 arrays, so that 'q=' does not say which; give the file without a name");
   EXPECT_EQ(MessageOf({"quary=" + a}), "quary=" + a + ": 'quary' is not a name that regard reads; did you mean q?");
+  EXPECT_EQ(MessageOf({"sliding_window=" + a}), "sliding_window=" + a +
+                                                    ": 'sliding_window' is not a name that regard reads; give window_left W−1: "
+                                                    "regard counts the earlier keys that a query sees "
+                                                    "besides its own, so a sliding window of W keys is W−1");
   EXPECT_EQ(MessageOf({"zebra=" + a}),
             "zebra=" + a + ": 'zebra' is not a name that regard reads; use one such as q, k, v or inputs");
+  const std::string list = a + "," + two;
+  for (const std::string name : {"", "q="}) {
+    EXPECT_EQ(MessageOf({name + list}),
+              list + ": no such file; check the path, and separate several files by spaces, not by commas");
+  }
+  WriteNpy(folder / "with,comma.npy", Numbers({4, 3}));
+  EXPECT_EQ(MessageOf({"x=" + (folder / "with,comma.npy")}), "no error");
+  EXPECT_EQ(MessageOf({"x=" + (folder / "with,comma.npy") + ":f32:44x1"}), "no error");
   EXPECT_EQ(MessageOf({"x=" + a, two}), "inputs: given twice, as 'x' in " + a + " and as 'x' in " + two + "; keep one");
 }
 

@@ -1,8 +1,10 @@
 #include "io/problem_keys.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
-#include <utility>
+#include <iterator>
 #include <vector>
 
 #include "io/near_miss.h"
@@ -59,8 +61,15 @@ constexpr Key kKeys[] = {
     {"num_kv_heads", kScalar},
 };
 
-// Words of other libraries that are not read, because their meaning or their values may differ, but whose intent is clear.
-constexpr std::pair<std::string_view, std::string_view> kForeign[] = {
+constexpr std::string_view kOnProjection = "[out, in], the heads side by side along out, or along in for w_out";
+
+// A word of other libraries that is not read, because its meaning or its values may differ, but whose intent is clear.
+struct ForeignKey {
+  std::string_view name, ours;
+  std::string_view give = {}, because = {};  // where its values or shape are others: what to give instead, and how they differ
+};
+
+constexpr ForeignKey kForeign[] = {
     {"is_causal", "causal"},
     {"softcap", "soft_cap"},
     {"logits_soft_cap", "soft_cap"},
@@ -68,10 +77,10 @@ constexpr std::pair<std::string_view, std::string_view> kForeign[] = {
     {"sm_scale", "scale"},
     {"softmax_scale", "scale"},
     {"scaling", "scale"},
-    {"sliding_window", "window_left"},
-    {"window_size", "window_left"},
-    {"left_window_size", "window_left"},
-    {"right_window_size", "window_right"},
+    {"sliding_window", "window_left", "window_left W−1", kOnSlidingWindow},
+    {"window_size", "window_left", "window_left and window_right", kOnWindowPair},
+    {"left_window_size", "window_left", "window_left", kOnWindowPair},
+    {"right_window_size", "window_right", "window_right", kOnWindowPair},
     {"n_head", "num_heads"},
     {"heads", "num_heads"},
     {"q_num_heads", "num_heads"},
@@ -79,18 +88,23 @@ constexpr std::pair<std::string_view, std::string_view> kForeign[] = {
     {"kv_heads", "num_kv_heads"},
     {"kv_num_heads", "num_kv_heads"},
     {"num_key_value_heads", "num_kv_heads"},
-    {"attention_mask", "attn_mask"},
-    {"key_padding_mask", "kv_lens"},
+    {"attention_mask", "mask", "", kOnPaddingMask},
+    {"key_padding_mask", "mask", "", kOnPaddingMask},
     {"queries", "q"},
     {"keys", "k"},
     {"values", "v"},
     {"embeddings", "inputs"},
-    {"W_Q", "w_query"},
-    {"W_K", "w_key"},
-    {"W_V", "w_value"},
-    {"W_O", "w_out"},
+    {"W_Q", "w_query", "w_query", kOnProjection},
+    {"W_K", "w_key", "w_key", kOnProjection},
+    {"W_V", "w_value", "w_value", kOnProjection},
+    {"W_O", "w_out", "w_out", kOnProjection},
     {"slopes", "alibi_slopes"},
 };
+
+const ForeignKey* FindForeign(std::string_view name) {
+  const ForeignKey* key = std::ranges::find(kForeign, name, &ForeignKey::name);
+  return key == std::end(kForeign) ? nullptr : key;
+}
 
 bool Matches(const Key& key, std::string_view text) {
   return key.name == text || (!text.empty() && std::ranges::find(key.aliases, text) != key.aliases.end());
@@ -134,9 +148,7 @@ std::string Spellings(const Key& key) {
 }
 
 std::string_view LikelyKey(std::string_view unknown) {
-  for (const auto& [foreign, ours] : kForeign) {
-    if (foreign == unknown) return ours;
-  }
+  if (const ForeignKey* foreign = FindForeign(unknown)) return foreign->ours;
   std::vector<std::string_view> names;
   for (const Key& key : kKeys) {
     names.push_back(key.name);
@@ -148,11 +160,16 @@ std::string_view LikelyKey(std::string_view unknown) {
   return parsed.key == nullptr ? std::string_view() : parsed.key->name;
 }
 
+std::string AdviceOn(std::string_view unknown) {
+  if (const ForeignKey* foreign = FindForeign(unknown); foreign != nullptr && !foreign->because.empty())
+    return foreign->give.empty() ? std::string(foreign->because) : fmt::format("give {}: {}", foreign->give, foreign->because);
+  const std::string_view likely = LikelyKey(unknown);
+  return likely.empty() ? std::string() : fmt::format("did you mean {}?", likely);
+}
+
 bool IsForeignScalar(std::string_view name) noexcept {
-  for (const auto& [foreign, ours] : kForeign) {
-    if (foreign == name) return FindKey(ours)->kind == kScalar;
-  }
-  return false;
+  const ForeignKey* foreign = FindForeign(name);
+  return foreign != nullptr && FindKey(foreign->ours)->kind == kScalar;
 }
 
 std::string_view CanonicalName(std::string_view key) noexcept {

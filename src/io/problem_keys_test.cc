@@ -53,6 +53,22 @@ TEST(ProblemKeysTest, GuessesWhatWasMeant) {
   EXPECT_FALSE(IsForeignScalar("queries"));
 }
 
+TEST(ProblemKeysTest, SaysWhatToGiveWhereValuesDiffer) {
+  EXPECT_EQ(AdviceOn("is_causal"), "did you mean causal?");
+  EXPECT_EQ(AdviceOn("expected.context"), "");
+  EXPECT_EQ(AdviceOn("sliding_window"),
+            "give window_left W−1: regard counts the earlier keys that a query sees besides its own, so a sliding window of W "
+            "keys is W−1");
+  EXPECT_EQ(AdviceOn("window_size"),
+            "give window_left and window_right: keys besides the query's own; leave out what is -1 elsewhere");
+  EXPECT_EQ(AdviceOn("W_Q"), "give w_query: [out, in], the heads side by side along out, or along in for w_out");
+  for (const char* mask : {"attention_mask", "key_padding_mask"}) {
+    EXPECT_EQ(AdviceOn(mask),
+              "which value means attend differs between libraries; give bool [batch, 1, 1, kv_len] with true = may "
+              "attend as mask, an additive float as bias, or the number of valid keys of each sequence, [batch], as kv_lens");
+  }
+}
+
 TEST(NearMissTest, CountsEdits) {
   constexpr std::string_view kWords[] = {"--soft-cap", "--scale", "--save", "q"};
   EXPECT_EQ(NearMiss("--sotf-cap", kWords), "--soft-cap");  // one swap

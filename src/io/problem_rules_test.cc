@@ -115,13 +115,16 @@ TEST(ProblemRulesTest, UnknownKeysAreNoted) {
   const Problem p = ProblemFile()
                         .AddQkv()
                         .Add("is_causal", Scalar(true))
+                        .Add("attention_mask", Tensor(DType::kI64, {1, 4}))
                         .Add("expected.context", Numbers({1}))
                         .Add("zebra", Numbers({1}))
                         .Load();
-  ASSERT_EQ(p.notes.size(), 2u);
+  ASSERT_EQ(p.notes.size(), 3u);
   EXPECT_NE(p.notes[0].find("not read: 'is_causal' in "), std::string::npos);
   EXPECT_NE(p.notes[0].find("; did you mean causal?"), std::string::npos);
-  EXPECT_EQ(p.notes[1], "not read: 'expected.context', 'zebra'");
+  EXPECT_NE(p.notes[1].find("not read: 'attention_mask' in "), std::string::npos);
+  EXPECT_NE(p.notes[1].find("give bool [batch, 1, 1, kv_len] with true = may attend as mask"), std::string::npos) << p.notes[1];
+  EXPECT_EQ(p.notes[2], "not read: 'expected.context', 'zebra'");
 }
 
 // ------------------------------------------------------------------------------------------------------------- labels

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "io/file_error.h"
+#include "io/raw.h"
 
 namespace regard::io {
 namespace {
@@ -21,9 +22,18 @@ std::string_view NameBeforeFile(std::string_view source) {
   if (ParseKey(name).key != nullptr) return name;
   std::error_code ignored;
   if (std::filesystem::exists(std::string(source), ignored)) return {};
-  const std::string_view likely = LikelyKey(name);
+  const std::string advice = AdviceOn(name);
   Fail(kInvalidArgument, source, "{} is not a name that regard reads; {}", Quoted(name),
-       likely.empty() ? std::string("use one such as q, k, v or inputs") : fmt::format("did you mean {}?", likely));
+       advice.empty() ? "use one such as q, k, v or inputs" : advice);
+}
+
+// Refuses a list of files in one word, as --observed takes them.
+void CheckNoList(const std::string& path) {
+  if (path.find(',') == path.npos) return;
+  const auto raw = ParseRawSpecification(path);
+  std::error_code ignored;
+  if (std::filesystem::exists(raw ? raw->path : path, ignored)) return;
+  Fail(kIo, path, "no such file; check the path, and separate several files by spaces, not by commas");
 }
 
 // What the words that begin the rows of a text file are, when its numbers are called `name`.
@@ -49,7 +59,9 @@ void ProblemSources::Open(const std::string& source) {
   if (source.size() == name.size() + (name.empty() ? 0 : 1)) {
     Fail(kInvalidArgument, "sources", "{} names no file; write {}FILE", Quoted(source), source);
   }
-  files_.push_back(std::make_shared<const File>(File::Open(name.empty() ? source : source.substr(name.size() + 1))));
+  const std::string path = name.empty() ? source : source.substr(name.size() + 1);
+  CheckNoList(path);
+  files_.push_back(std::make_shared<const File>(File::Open(path)));
   AddArrays(files_.size() - 1, source, name);
   AddMetadata(files_.size() - 1);
 }
@@ -155,11 +167,11 @@ std::vector<std::string> ProblemSources::Notes() const {
   std::vector<std::string> notes;
   std::string ignored;
   for (const auto& [name, file] : unknown_) {
-    const std::string_view likely = LikelyKey(name);
-    if (likely.empty()) {
+    const std::string advice = AdviceOn(name);
+    if (advice.empty()) {
       ignored += (ignored.empty() ? "" : ", ") + Quoted(name);
     } else {
-      notes.push_back(fmt::format("not read: {} in {}; did you mean {}?", Quoted(name), files_[file]->path(), likely));
+      notes.push_back(fmt::format("not read: {} in {}; {}", Quoted(name), files_[file]->path(), advice));
     }
   }
   if (!ignored.empty()) notes.push_back("not read: " + ignored);

@@ -141,6 +141,15 @@ TEST(CommandTest, FlagsOfOtherLibrariesAreRefused) {
                    "added to the scores");
   ExpectUsageError({"run", "x", "--enable-gqa"},
                    "--enable-gqa: not a flag of regard; use nothing: fewer key heads than query heads are always grouped");
+  ExpectUsageError(
+      {"run", "x", "--window-size", "3"},
+      "--window-size: not a flag of regard; use --window-left L --window-right R: keys besides the query's own; leave out what "
+      "is -1 elsewhere");
+  ExpectUsageError(
+      {"run", "x", "--key-padding-mask", "m.npy"},
+      "--key-padding-mask: not a flag of regard; use a key in the file: which value means attend differs between libraries; "
+      "give bool [batch, 1, 1, kv_len] with true = may attend as mask, an additive float as bias, or the number of valid keys "
+      "of each sequence, [batch], as kv_lens");
   for (const char* flag : {"--logits-soft-cap", "--softmax-scale", "--sm-scale", "--heads", "--n-head", "--window-size",
                            "--kv-heads", "--backend", "--key-padding-mask", "--dropout-p", "--output"}) {
     const Outcome outcome = RunRegard({"run", "x", flag, "1"});
