@@ -164,6 +164,18 @@ Status Choose(const char* name, const TensorView& own, const TensorView& planned
   return {};
 }
 
+bool Broadcasts(std::int64_t dim, std::int64_t full) { return dim == full || dim == 1; }
+
+// [batch, kv_len] and [batch, q_len, kv_len], as other libraries store masks of whole sequences: where the axes that they lack are to stand.
+const char* AxesBehindBatch(const Dims& shape, const std::int64_t full[4], Dims* with_all) {
+  const int rank = shape.size();
+  if (rank != 2 && rank != 3) return nullptr;
+  if (shape[0] != full[0] || !Broadcasts(shape[rank - 1], full[3]) || (rank == 3 && !Broadcasts(shape[1], full[2])))
+    return nullptr;
+  *with_all = {shape[0], 1, rank == 3 ? shape[1] : 1, shape[rank - 1]};
+  return rank == 3 ? "[batch, 1, q_len, kv_len]" : "[batch, 1, 1, kv_len]";
+}
+
 // mask and bias: right-aligned broadcast to [batch, heads, q_len, kv_len].
 Status BindBroadcast(const char* name, const TensorView& view, const TensorView& planned, const Problem& p, View4* out) {
   const std::int64_t full[4] = {p.batch, p.heads, p.q_len, p.kv_len};
@@ -172,7 +184,7 @@ Status BindBroadcast(const char* name, const TensorView& view, const TensorView&
   *out = {view.data(), view.dtype(), {}};
   for (int axis = std::max(missing, 0); fits && axis < 4; ++axis) {
     const std::int64_t dim = view.shape()[axis - missing];
-    fits = dim == full[axis] || dim == 1;
+    fits = Broadcasts(dim, full[axis]);
     out->stride[axis] = dim == 1 ? 0 : view.strides()[axis - missing];
     const int planned_axis = axis - (4 - planned.rank());
     if (fits && dim != 1 && (planned_axis < 0 || (planned.shape()[planned_axis] == 1 && full[axis] != 1))) {
@@ -181,13 +193,19 @@ Status BindBroadcast(const char* name, const TensorView& view, const TensorView&
                              ShapeText(view.shape()).text, ShapeText(planned.shape()).text, axis);
     }
   }
-  if (!fits) {
+  if (fits) return {};
+  const ShapeText given(view.shape()), wanted({p.batch, p.heads, p.q_len, p.kv_len});
+  Dims meant;
+  if (const char* const axes = AxesBehindBatch(view.shape(), full, &meant)) {
     return Status::Failure(
         kShapeMismatch,
-        "%s: shape %s does not broadcast to [batch, heads, q_len, kv_len] = %s; right-align it, with 1 where it repeats", name,
-        ShapeText(view.shape()).text, ShapeText({p.batch, p.heads, p.q_len, p.kv_len}).text);
+        "%s: shape %s does not broadcast to [batch, heads, q_len, kv_len] = %s; if it is one for each sequence, give %s = %s",
+        name, given.text, wanted.text, axes, ShapeText(meant).text);
   }
-  return {};
+  return Status::Failure(
+      kShapeMismatch,
+      "%s: shape %s does not broadcast to [batch, heads, q_len, kv_len] = %s; right-align it, with 1 where it repeats", name,
+      given.text, wanted.text);
 }
 
 Status BindMaskAndBias(const AttentionParams& params, const Inputs& in, Problem* p) {

@@ -168,6 +168,23 @@ TEST_F(BindTest, MasksBroadcastRightAligned) {
   }
 }
 
+TEST_F(BindTest, MasksOfSequencesAreToldTheirAxes) {
+  const std::pair<Dims, const char*> cases[] = {
+      {{2, 5},
+       "2×5 does not broadcast to [batch, heads, q_len, kv_len] = 2×4×3×5; if it is one for each sequence, give [batch, 1, 1, "
+       "kv_len] "
+       "= 2×1×1×5"},
+      {{2, 3, 5}, "if it is one for each sequence, give [batch, 1, q_len, kv_len] = 2×1×3×5"},
+      {{2, 1, 5}, "if it is one for each sequence, give [batch, 1, q_len, kv_len] = 2×1×1×5"},
+      {{2, 2, 5}, "right-align it, with 1 where it repeats"},
+      {{2, 4}, "right-align it, with 1 where it repeats"}};
+  for (const auto& [shape, message] : cases) {
+    const Tensor mask(DType::kBool, shape);
+    params_.mask = mask;
+    Expect(Run(), ErrorCode::kShapeMismatch, message);
+  }
+}
+
 TEST_F(BindTest, ARunMayReplaceWhatThePlanKnows) {
   const Tensor planned(DType::kF32, {3, 1}), same(DType::kF32, {3, 1}), longer(DType::kF32, {3, 5}), f64(DType::kF64, {3, 1});
   inputs_.bias = same;
