@@ -61,6 +61,33 @@ TEST(ProblemLayoutTest, Bshd) {
   ExpectEqualElements(p.ToFileShape("context", context), context.view().Transpose(1, 2));
 }
 
+TEST(ProblemLayoutTest, TokensThatLookLikeHeadsAreNoted) {
+  const auto notes = [](std::int64_t heads, std::int64_t q_len, std::int64_t kv_heads, std::int64_t kv_len,
+                        ProblemOptions options = {}) {
+    return ProblemFile()
+        .Add("q", Numbers({1, heads, q_len, 2}))
+        .Add("k", Numbers({1, kv_heads, kv_len, 2}))
+        .Add("v", Numbers({1, kv_heads, kv_len, 2}))
+        .Load(options)
+        .notes;
+  };
+  const std::vector<std::string> none;
+  EXPECT_EQ(
+      notes(512, 8, 512, 8),
+      (std::vector<std::string>{"q has 512 heads of 8 tokens; if it is stored [batch, tokens, heads, dim], pass --layout bshd"}));
+  EXPECT_EQ(notes(100, 32, 100, 8).size(), 1u) << "groups of heads";
+  EXPECT_EQ(notes(512, 8, 512, 8, {.layout = Layout::kBhsd}), none);
+  EXPECT_EQ(notes(512, 8, 512, 8, {.num_heads = 512}), none);
+  EXPECT_EQ(notes(128, 8, 128, 128), none) << "as many keys as heads";
+  EXPECT_EQ(notes(128, 128, 128, 8), none);
+  EXPECT_EQ(notes(128, 3, 128, 2), none) << "in the other order 3 heads, which 2 of k do not divide";
+  for (std::int64_t keys = 1; keys <= 8; ++keys) {
+    EXPECT_EQ(notes(32, 1, 32, keys), none) << "decoding";
+    EXPECT_EQ(notes(32, keys, 8, keys), none) << "a short prompt";
+    EXPECT_EQ(notes(128, keys, 8, keys), none);
+  }
+}
+
 TEST(ProblemLayoutTest, Bsd) {
   FullProblem full;
   const Problem p = ProblemFile()

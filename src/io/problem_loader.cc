@@ -217,6 +217,7 @@ void ProblemLoader::LoadAttention() {
   }
   JoinPast();
   CheckShapes();
+  NoteOtherLayout();
   problem_.shape = PlanShape::Of(problem_.q, problem_.k, problem_.v);
   problem_.projections.num_heads = problem_.shape.heads;
   problem_.projections.num_kv_heads = problem_.shape.kv_heads;
@@ -266,6 +267,20 @@ void ProblemLoader::CheckShapes() const {
     fail("k", "dim", k.dim(3), "q's", q.dim(3));
   }
   Fail(kShapeMismatch, "k", "heads={} does not divide q's heads={}; {}", k.dim(1), q.dim(1), hint);
+}
+
+// Tokens taken for heads: nothing states the layout, and the other order fits, too. That there are more heads than tokens says little, since a
+// text may be short and decoding starts from one key. But few models have more than 64 heads of k, and texts of fewer tokens are short for these.
+void ProblemLoader::NoteOtherLayout() {
+  constexpr std::int64_t kMostKeyHeads = 64;
+  const TensorView &q = problem_.q, &k = problem_.k, &v = problem_.v;
+  const Problem::Axes& axes = problem_.axes;
+  const bool stated =
+      options_.layout || num_heads_ || num_kv_heads_ || !axes.batch || !axes.heads || axes.layout != Layout::kBhsd;
+  if (stated || k.dim(1) <= std::max(kMostKeyHeads, k.dim(2)) || q.dim(1) <= q.dim(2)) return;
+  if (!Fit(q.Transpose(1, 2), k.Transpose(1, 2), v.Transpose(1, 2))) return;
+  problem_.notes.push_back(fmt::format("q has {} heads of {} {}; if it is stored [batch, tokens, heads, dim], pass --layout bshd",
+                                       q.dim(1), q.dim(2), q.dim(2) == 1 ? "token" : "tokens"));
 }
 
 void ProblemLoader::LoadProjections() {

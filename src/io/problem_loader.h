@@ -41,6 +41,7 @@ class ProblemLoader {
   void LoadProjections();
   void JoinPast();
   void CheckShapes() const;
+  void NoteOtherLayout();
   std::int64_t HeadsIn(std::string_view name, const TensorView& view, Layout layout) const;
 
   // Everything else (problem_rules.cc)
