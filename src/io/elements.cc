@@ -62,7 +62,37 @@ void ReadFortran(ByteStream& stream, Tensor& tensor, std::size_t item_size) {
   }
 }
 
+// What is not finite has an exponent of ones.
+template <typename Bits>
+NotFinite FindExponent(const void* data, std::int64_t count, Bits exponent) {
+  const auto has_exponent = [&](std::int64_t i) {
+    Bits bits;
+    std::memcpy(&bits, static_cast<const char*>(data) + static_cast<std::size_t>(i) * sizeof(Bits), sizeof(Bits));
+    return (bits & exponent) == exponent;
+  };
+  NotFinite found;
+  for (std::int64_t i = 0; i < count; ++i) found.count += has_exponent(i) ? 1 : 0;
+  if (found.count > 0) {
+    while (!has_exponent(found.first)) ++found.first;
+  }
+  return found;
+}
+
 }  // namespace
+
+NotFinite FindNotFinite(const TensorView& tensor) {
+  const std::int64_t count = tensor.num_elements();
+  switch (tensor.dtype()) {
+    case DType::kF64:
+      return FindExponent<std::uint64_t>(tensor.data(), count, 0x7FF0'0000'0000'0000);
+    case DType::kF32:
+      return FindExponent<std::uint32_t>(tensor.data(), count, 0x7F80'0000);
+    case DType::kF16:
+      return FindExponent<std::uint16_t>(tensor.data(), count, 0x7C00);
+    default:
+      return FindExponent<std::uint16_t>(tensor.data(), count, 0x7F80);  // bf16
+  }
+}
 
 Dims CheckedShape(std::string_view where, std::span<const std::uint64_t> dims) {
   if (dims.size() > static_cast<std::size_t>(kMaxRank)) {

@@ -30,4 +30,12 @@ enum class ElementOrder : std::uint8_t { kC, kFortran };
 Tensor ReadElements(ByteStream& stream, DType dtype, const Dims& shape, ByteOrder bytes = ByteOrder::kLittle,
                     ElementOrder elements = ElementOrder::kC);
 
+/// NaN and infinities.
+struct NotFinite {
+  std::int64_t count = 0;
+  std::int64_t first = 0;  // an element in C order; of no meaning when there is none
+};
+/// Those of a contiguous tensor of floats, in one pass, or two when there are any.
+NotFinite FindNotFinite(const TensorView& tensor);
+
 }  // namespace regard::io

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/shape_text.h"
+#include "io/elements.h"
 #include "io/file_error.h"
 #include "io/fused_qkv.h"
 #include "io/problem_layout.h"
@@ -169,6 +170,23 @@ TensorView ProblemLoader::TakeFloat(std::string_view name) {
   return Take(name);
 }
 
+TensorView ProblemLoader::TakeOperand(std::string_view name) {
+  const TensorView view = TakeFloat(name);
+  if (!view) return view;
+  const NotFinite found = FindNotFinite(view);
+  if (found.count == 0) return view;
+  std::string index;
+  std::int64_t rest = found.first;
+  for (const std::int64_t stride : view.strides()) {
+    index += fmt::format("{}{}", index.empty() ? "" : ", ", rest / stride);
+    rest %= stride;
+  }
+  problem_.notes.push_back(fmt::format("{} holds {} not finite (first at [{}])", sources_.Find(name)->spelling,
+                                       found.count == 1 ? "a value that is" : fmt::format("{} values that are", found.count),
+                                       index));
+  return view;
+}
+
 // -------------------------------------------------------------------------------------------------------- q, k and v
 
 // How many heads lie side by side in a bsd tensor; otherwise those of its own axis, which must be as many as stated.
@@ -198,7 +216,7 @@ std::int64_t ProblemLoader::HeadsIn(std::string_view name, const TensorView& vie
 
 // q, k and v side by side in one tensor.
 void ProblemLoader::LoadFusedAttention() {
-  const TensorView qkv = TakeFloat("qkv");
+  const TensorView qkv = TakeOperand("qkv");
   if (!num_heads_) Fail(kInvalidArgument, "num_heads", "not stated, and qkv needs it to be split; give --num-heads N");
   if (options_.layout && !(qkv.rank() == 3 && *options_.layout == Layout::kBsd)) {
     Fail(kInvalidArgument, "--layout", "{}, but qkv is [tokens, width] or [batch, tokens, width]; leave it out",
@@ -221,15 +239,15 @@ void ProblemLoader::LoadAttention() {
   problem_.shape = PlanShape::Of(problem_.q, problem_.k, problem_.v);
   problem_.projections.num_heads = problem_.shape.heads;
   problem_.projections.num_kv_heads = problem_.shape.kv_heads;
-  problem_.projections.w_out = TakeFloat("w_out");
-  problem_.projections.b_out = TakeFloat("b_out");
+  problem_.projections.w_out = TakeOperand("w_out");
+  problem_.projections.b_out = TakeOperand("b_out");
 }
 
 void ProblemLoader::LoadOperands() {
   const std::pair<std::string_view, TensorView*> operands[] = {{"q", &problem_.q}, {"k", &problem_.k}, {"v", &problem_.v}};
   int rank = 0;
   for (const auto& [name, view] : operands) {
-    const TensorView read = TakeFloat(name);
+    const TensorView read = TakeOperand(name);
     const Layout layout = ChooseLayout(name, read, options_.layout);
     if (name == "q") {
       rank = read.rank();
@@ -288,7 +306,7 @@ void ProblemLoader::LoadProjections() {
   const std::pair<std::string_view, TensorView*> matrices[] = {
       {"w_query", &p.w_query}, {"w_key", &p.w_key}, {"w_value", &p.w_value}, {"w_out", &p.w_out},
       {"b_query", &p.b_query}, {"b_key", &p.b_key}, {"b_value", &p.b_value}, {"b_out", &p.b_out}};
-  for (const auto& [name, view] : matrices) *view = TakeFloat(name);
+  for (const auto& [name, view] : matrices) *view = TakeOperand(name);
   p.num_heads = num_heads_.value_or(1);
   p.num_kv_heads = num_kv_heads_.value_or(p.num_heads);
   if (!problem_.HasProjections()) return;
@@ -298,7 +316,7 @@ void ProblemLoader::LoadProjections() {
 }
 
 void ProblemLoader::LoadSelfAttention() {
-  problem_.inputs = TakeFloat("inputs");
+  problem_.inputs = TakeOperand("inputs");
   const TensorView& inputs = problem_.inputs;
   if (inputs.rank() != 2 && inputs.rank() != 3) {
     Fail(kShapeMismatch, "inputs", "shape {} has {} {}; give [tokens, dim] or [batch, tokens, dim]", ToString(inputs.shape()),
@@ -339,7 +357,7 @@ void ProblemLoader::LoadSelfAttention() {
 
 // Keys and values of earlier calls, [batch, kv_heads, past_len, dim] or in the layout of k, go before k and v.
 void ProblemLoader::JoinPast() {
-  const TensorView past[] = {TakeFloat("past_key"), TakeFloat("past_value")};
+  const TensorView past[] = {TakeOperand("past_key"), TakeOperand("past_value")};
   if (!past[0] && !past[1]) return;
   if (!past[0]) FailMissing("past_key");
   if (!past[1]) FailMissing("past_value");
@@ -383,7 +401,7 @@ void ProblemLoader::JoinPast() {
 void ProblemLoader::LoadThirdStage() {
   const bool from_inputs = !sources_.Has("v");
   const std::string_view name = from_inputs ? "inputs" : "v";
-  const TensorView weights = TakeFloat("weights"), values = TakeFloat(name);
+  const TensorView weights = TakeOperand("weights"), values = TakeOperand(name);
   if (from_inputs && values.rank() == 3) {
     problem_.axes = {.batch = true, .heads = false, .layout = Layout::kBhsd};
     problem_.v = values.Unsqueeze(1);
@@ -425,8 +443,8 @@ void ProblemLoader::LoadThirdStage() {
                     .v_dtype = v.dtype()};
   problem_.projections.num_heads = w.dim(1);
   problem_.projections.num_kv_heads = v.dim(1);
-  problem_.projections.w_out = TakeFloat("w_out");
-  problem_.projections.b_out = TakeFloat("b_out");
+  problem_.projections.w_out = TakeOperand("w_out");
+  problem_.projections.b_out = TakeOperand("b_out");
 }
 
 ProblemFiles::ProblemFiles(const std::vector<std::string>& sources) : sources_(std::make_shared<const ProblemSources>(sources)) {}

@@ -59,6 +59,8 @@ class ProblemLoader {
   /// Reads a tensor into the storage; no view if the files do not have it.
   TensorView Take(std::string_view name);
   TensorView TakeFloat(std::string_view name);
+  /// One that results are sums of: a note tells of NaN and infinities.
+  TensorView TakeOperand(std::string_view name);
 
   std::shared_ptr<Problem::Storage> storage_;
   const ProblemSources& sources_;

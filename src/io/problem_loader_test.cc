@@ -1,6 +1,7 @@
 #include "io/problem_loader.h"
 
 #include <cmath>
+#include <limits>
 
 #include "io/problem_test_support.h"
 
@@ -111,6 +112,31 @@ TEST(ProblemLoaderTest, ProjectionsAreThoseOfTheLibrary) {
             "scale 1/√2");
   EXPECT_EQ(p.FileShape("context", {2, 4, 5, 3}), Dims({2, 4, 5, 3}));
   EXPECT_EQ(p.FileShape("projected", {2, 5, 7}), Dims({2, 5, 7}));
+}
+
+TEST(ProblemLoaderTest, WhatIsNotFiniteIsNoted) {
+  const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  for (const DType dtype : {DType::kF64, DType::kF32, DType::kF16, DType::kBF16}) {
+    SCOPED_TRACE(Name(dtype));
+    Tensor q = Numbers({1, 2, 3, 4}), k = Numbers({1, 2, 3, 4});
+    for (const std::int64_t i : {17, 19, 23}) q.MutableAs<float>()[i] = i == 19 ? -inf : nan;
+    k.MutableAs<float>()[0] = inf;
+    Tensor v = Numbers({1, 2, 3, 4});
+    v.MutableAs<float>()[5] = 60000;
+    const Problem p = ProblemFile()
+                          .Add("query", Tensor::CopyOf(q, dtype))
+                          .Add("k", Tensor::CopyOf(k, dtype))
+                          .Add("v", Tensor::CopyOf(v, dtype))
+                          .Load();
+    ASSERT_GE(p.notes.size(), 2u);
+    EXPECT_EQ(p.notes[0], "query holds 3 values that are not finite (first at [0, 1, 1, 1])");
+    EXPECT_EQ(p.notes[1], "k holds a value that is not finite (first at [0, 0, 0, 0])");
+    EXPECT_EQ(p.notes.size(), dtype == DType::kF64 ? 3u : 2u) << "with the one on precision";
+  }
+  Tensor x = Numbers({4, 3});
+  x.MutableAs<float>()[11] = nan;
+  EXPECT_EQ(ProblemFile().Add("layers.3.x", x).Add("sinks", Tensor::Of<float>({1}, {-inf})).Load().notes,
+            (std::vector<std::string>{"layers.3.x holds a value that is not finite (first at [3, 2])"}));
 }
 
 TEST(ProblemLoaderTest, AMissingProjectionIsNoted) {
