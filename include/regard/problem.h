@@ -120,8 +120,8 @@ struct REGARD_API Problem {
 
   /// One line that says how the files were read and what was assumed. Every command shows it first.
   std::string reading = {};
-  /// Whatever else a reader should know, one line each: what was overridden, ignored, or is computed in less precision than
-  /// given.
+  /// Whatever else a reader should know, one line each: what was overridden, ignored, is not finite, is computed in less precision than
+  /// given, or may not be meant: more than 64 key heads on fewer tokens, queries that kv_lens place before the first key.
   std::vector<std::string> notes = {};
 
   bool HasProjections() const noexcept { return projections.w_query || projections.w_key || projections.w_value; }

@@ -50,6 +50,7 @@ class ProblemLoader {
   void LoadMask();
   void LoadSegments();
   void LoadQOffset();
+  void NoteNegativeOffset();
   void LoadTokens();
   std::optional<StringArray> ReadTokens(std::string_view name);
   Tokens LabelsFor(std::string_view name, const StringArray& strings) const;

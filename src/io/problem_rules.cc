@@ -138,6 +138,7 @@ void ProblemLoader::LoadQOffset() {
     }
     return;
   }
+  if (!in_file.is_stated()) NoteNegativeOffset();
   if (in_file.is_stated() || problem_.past_len == 0) return;
   if (problem_.params.kv_lens) {
     Fail(kInvalidArgument, "q_offset",
@@ -145,6 +146,21 @@ void ProblemLoader::LoadQOffset() {
          problem_.past_len);
   }
   q_offset = QOffset(problem_.past_len);
+}
+
+// kv_lens alone place the last query at a sequence's last key: wrong for a text whose queries are padded behind, as its keys are.
+void ProblemLoader::NoteNegativeOffset() {
+  const AttentionParams& p = problem_.params;
+  const bool has_positions = p.causal || p.window_left || p.window_right || p.alibi_slopes;
+  if (!has_positions || problem_.past_len > 0 || p.kv_lens.rank() != 1 || !IsInteger(p.kv_lens.dtype())) return;
+  for (std::int64_t b = 0; b < p.kv_lens.dim(0); ++b) {
+    const double length = p.kv_lens(b), q_len = static_cast<double>(problem_.shape.q_len);
+    if (length <= 0 || length >= q_len) continue;  // an empty sequence has no keys to see
+    problem_.notes.push_back(
+        fmt::format("q_offset is kv_lens − q_len: query 0 stands at −{} in sequence {}; for padded prefill pass --q-offset 0",
+                    q_len - length, b));
+    return;
+  }
 }
 
 // ------------------------------------------------------------------------------------------------------------- labels

@@ -100,6 +100,26 @@ TEST(ProblemRulesTest, EverythingElseIsBound) {
   EXPECT_EQ(p.reading, "read as tokens 4, dim 3; causal, q_offset kv_lens − q_len; scale 1/√3; kv_lens; alibi_slopes; sinks");
 }
 
+TEST(ProblemRulesTest, QueriesBeforeTheFirstKeyAreNoted) {
+  const auto notes = [](std::initializer_list<std::int64_t> kv_lens, const ProblemOptions& options) {
+    return ProblemFile()
+        .Add("q", Numbers({3, 1, 4, 3}))
+        .Add("k", Numbers({3, 1, 4, 3}))
+        .Add("v", Numbers({3, 1, 4, 3}))
+        .Add("kv_lens", Tensor::Of<std::int64_t>({3}, kv_lens))
+        .Load(options)
+        .notes;
+  };
+  const std::vector<std::string> none,
+      noted = {"q_offset is kv_lens − q_len: query 0 stands at −3 in sequence 1; for padded prefill pass --q-offset 0"};
+  EXPECT_EQ(notes({4, 1, 2}, {.causal = true}), noted);
+  EXPECT_EQ(notes({4, 1, 2}, {.window_left = 1}), noted);
+  EXPECT_EQ(notes({4, 1, 2}, {.window_right = 1}), noted);
+  EXPECT_EQ(notes({4, 1, 2}, {}), none) << "positions are not asked for";
+  EXPECT_EQ(notes({4, 1, 2}, {.causal = true, .q_offset = QOffsetChoice{}}), none);
+  EXPECT_EQ(notes({4, 0, 4}, {.causal = true}), none);
+}
+
 TEST(ProblemRulesTest, TheThirdStageSaysWhatItDoesNotUse) {
   const Problem p =
       ProblemFile().Add("weights", Numbers({4, 4})).Add("v", Numbers({4, 3})).Add("scale", Scalar(2.0f)).Load({.causal = true});
