@@ -79,6 +79,7 @@ class RowParser {
       has_words_ = has_word;
     }
     for (std::size_t i = has_word; i < fields.size(); ++i) numbers.push_back(NumberOf(fields[i]));
+    if (mixes_separators_) FailLine("both , and ; between numbers; use one of them, and a point in decimals (1.5, not 1,5)");
     if (count == 0)
       FailLine("word {} without numbers; write `word number…`, or put '# ' before a comment", Quoted(fields[0].text));
     if (has_word != has_words_) {
@@ -102,16 +103,20 @@ class RowParser {
     return value;
   }
 
-  std::vector<Field> Split(std::string_view line) const {
+  std::vector<Field> Split(std::string_view line) {
     std::vector<Field> fields;
+    mixes_separators_ = false;
     bool separated = false;  // whether a comma or semicolon stands before the field
+    char separator = 0;      // which of them the line has
     std::size_t at = 0;
     for (;;) {
       while (at < line.size() && IsBlank(line[at])) ++at;
       if (at == line.size() || (line[at] == '#' && (at + 1 == line.size() || IsBlank(line[at + 1])))) break;
       if (IsSeparator(line[at])) {
         if (separated || fields.empty()) FailLine("field {} is empty; write a number there", fields.size() + 1);
+        mixes_separators_ = mixes_separators_ || (separator != 0 && line[at] != separator);
         separated = true;
+        separator = line[at];
         ++at;
         continue;
       }
@@ -145,6 +150,7 @@ class RowParser {
   const std::string& path_;
   std::int64_t line_number_ = 0, first_line_ = 0;
   bool has_words_ = false;
+  bool mixes_separators_ = false;  // of the line that was split last
 };
 
 struct TextFile : File::Impl {

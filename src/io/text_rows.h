@@ -2,7 +2,7 @@
 //
 //     text      = [ byte-order mark ] { line newline }
 //     line      = [ word separator ] number { separator number } [ comment ]  |  [ comment ]       blanks may stand at both ends
-//     separator = blanks  |  [ blanks ] ( "," | ";" ) [ blanks ]
+//     separator = blanks  |  [ blanks ] ( "," | ";" ) [ blanks ]              one of , and ; a line
 //     blanks    = spaces, tabs, carriage returns
 //     number    = decimal, as in 1 -0.5 +2e-3, or inf or nan in any case; rounded to the nearest f32
 //     word      = a field that is no number  |  '"' anything '"', in which "" stands for one quote

@@ -22,7 +22,7 @@ TEST(TextRowsTest, SeparatorsLineEndsAndComments) {
            "1 -2.5 3e2\n4 5 6\n",
            "1,-2.5,3e2\r\n4,5,6\r\n",
            "1;-2.5;+3E2\n4;5;6",
-           "  1\t-2.50 , 300.0  \n\n# heading x y\n4 ,5;6 # the end\n#\n   \n",
+           "  1\t-2.50 , 300.0  \n\n# heading x y\n4 ;5;6 # the end, at last\n#\n   \n",
            "\xEF\xBB\xBF"
            "1 -2.5 300\n4 5 6\n",
        }) {
@@ -64,6 +64,10 @@ TEST(TextRowsTest, FaultsAreNamedWithTheirLine) {
       {"1,,2\n", "line 1: field 2 is empty"},
       {",1\n", "line 1: field 1 is empty"},
       {"1,2,\n", "line 1: field 3 is empty"},
+      {"1 2\n1,5;2,5\n",
+       "rows.txt: line 2: both , and ; between numbers; use one of them, and a point in decimals (1.5, not 1,5)"},
+      {"a;1,5\n", "line 1: both , and ; between numbers"},
+      {"Prose, of all kinds; no numbers\n", "line 1: 'of' is not a number"},
       {"1 1e39\n", "line 1: '1e39' is beyond the range of f32"},
       {"1 -1e400\n", "line 1: '-1e400' is beyond the range of f32"},
       {"1 0x10\n", "line 1: '0x10' is not a number"},
