@@ -70,6 +70,10 @@ PlanShape PlanShape::Of(const TensorView& q, const TensorView& k, const TensorVi
   check("q", q);
   check("k", k);
   check("v", v);
+  if (q.rank() != k.rank() || q.rank() != v.rank()) {
+    throw Error(ErrorCode::kShapeMismatch, "q, k, v: shapes " + ToString(q.shape()) + ", " + ToString(k.shape()) + " and " +
+                                               ToString(v.shape()) + "; give all three 4 axes, or all three 2");
+  }
   const auto dim = [](const TensorView& view, int axis) {
     return view.rank() == 4 ? view.dim(axis) : axis < 2 ? 1 : view.dim(axis - 2);
   };

@@ -106,6 +106,10 @@ TEST(Plan, AShapeIsOfFourAxesOrTwo) {
   const Tensor x(DType::kF32, {5, 4}), three(DType::kF32, {2, 5, 4});
   ExpectError([&] { PlanShape::Of({}, x, x); }, ErrorCode::kShapeMismatch,
               "q: missing; give [batch, heads, tokens, dim] or [tokens, dim]");
+  const Tensor four(DType::kF32, {1, 3, 5, 4});
+  ExpectError([&] { Attention(x, four, four, {}); }, ErrorCode::kShapeMismatch,
+              "q, k, v: shapes 5×4, 1×3×5×4 and 1×3×5×4; give all three 4 axes, or all three 2");
+  ExpectError([&] { PlanShape::Of(four, four, x); }, ErrorCode::kShapeMismatch, "q, k, v: shapes 1×3×5×4, 1×3×5×4 and 5×4;");
   ExpectError([&] { PlanShape::Of(x, x, three); }, ErrorCode::kShapeMismatch, "v: shape 2×5×4; give [batch, heads, tokens, dim]");
 }
 
