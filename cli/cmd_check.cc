@@ -129,8 +129,8 @@ Arrays ReadObserved(const std::string& flag, const std::vector<ObservedFile>& fi
       arrays.emplace(stage, file.Read(array.name));
     }
     if (has_result) continue;
-    throw Error(ErrorCode::kInvalidArgument, fmt::format("{}: {} holds {} and no result; {}", flag, file.path(),
-                                                         names.empty() ? "nothing" : names, WhichResult(names)));
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("{}: {} holds nothing under the name of a result{}; {}", flag,
+                                                         file.path(), names.empty() ? "" : ", but " + names, WhichResult(names)));
   }
   if (arrays.empty() && !files.empty()) {
     throw Error(ErrorCode::kInvalidArgument, fmt::format("{}: {} holds nothing of layer {}; state the --layer that it is of",

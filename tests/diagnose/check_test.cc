@@ -153,7 +153,8 @@ TEST(Check, FilesThatHoldNoResultOrTwo) {
                                                       " holds 2 arrays of numbers, so that 'weights=' " +
                                                       "does not say which; give the file without a name\n");
   EXPECT_EQ(Regard(check + own + ",testdata/six_tokens.npz").err,
-            "regard: --observed: testdata/six_tokens.npz holds inputs, tokens and no result; give one of scores, capped, "
+            "regard: --observed: testdata/six_tokens.npz holds nothing under the name of a result, but inputs, tokens; give one "
+            "of scores, capped, "
             "masked_scores, weights, lse, context, projected\n");
   EXPECT_EQ(Regard(check + words).err,
             "regard: " + words + ": array 'context': holds strings where numbers are expected; save it as numbers\n");
@@ -227,7 +228,7 @@ TEST(Check, SaysWhatIsMissing) {
   EXPECT_NE(nothing.err.find("--observed: missing"), std::string::npos) << nothing.err;
   const Outcome no_result = Regard("check testdata/six_tokens.npz --observed testdata/six_tokens.npz");
   EXPECT_EQ(no_result.status, 2);
-  EXPECT_NE(no_result.err.find("no result"), std::string::npos) << no_result.err;
+  EXPECT_NE(no_result.err.find("holds nothing under the name of a result"), std::string::npos) << no_result.err;
 }
 
 TEST(NpyWriter, WritesWhatTheReaderReads) {
