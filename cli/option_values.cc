@@ -14,6 +14,11 @@ namespace {
   throw UsageError(fmt::format("{}: '{}' {}", flag, text, expectation));
 }
 
+// Of a value that is understood and cannot be used.
+[[noreturn]] void FailRange(const std::string& flag, const std::string& text, std::string_view range) {
+  throw Error(ErrorCode::kInvalidArgument, fmt::format("{}: '{}' is out of {}", flag, text, range));
+}
+
 enum class Parsed : std::uint8_t { kNumber, kNoNumber, kOutOfRange };
 
 // The whole text as a number.
@@ -32,7 +37,7 @@ T ParseWhole(const std::string& flag, const std::string& text, int example) {
   if (parsed == Parsed::kNoNumber) FailValue(flag, text, fmt::format("is not a whole number; give one such as {}", example));
   if (parsed == Parsed::kOutOfRange) {
     using Limits = std::numeric_limits<T>;
-    FailValue(flag, text, fmt::format("is out of range, {} to {}; give one such as {}", Limits::min(), Limits::max(), example));
+    FailRange(flag, text, fmt::format("range, {} to {}; give one such as {}", Limits::min(), Limits::max(), example));
   }
   return value;
 }
@@ -44,7 +49,7 @@ float ParseFloat(const std::string& flag, const std::string& text) {
   const Parsed parsed = ParseNumber(text, &value);
   if (parsed == Parsed::kNoNumber) FailValue(flag, text, "is not a number; give one such as 0.125");
   if (parsed == Parsed::kOutOfRange) {
-    FailValue(flag, text, "is out of f32's range: 0, or 1.4e-45 to 3.4e38 of either sign; give one such as 0.125");
+    FailRange(flag, text, "f32's range: 0, or 1.4e-45 to 3.4e38 of either sign; give one such as 0.125");
   }
   return value;
 }
@@ -65,7 +70,9 @@ io::QOffsetChoice ParseQOffset(const std::string& flag, const std::string& text)
     choice.rule = io::QOffsetChoice::Rule::kTopLeft;
   } else if (text == "bottom-right") {
     choice.rule = io::QOffsetChoice::Rule::kBottomRight;
-  } else if (ParseNumber(text, &choice.number) != Parsed::kNumber) {
+  } else if (const Parsed parsed = ParseNumber(text, &choice.number); parsed == Parsed::kOutOfRange) {
+    FailRange(flag, text, "range; give the number of keys before query 0");
+  } else if (parsed == Parsed::kNoNumber) {
     FailValue(flag, text, "is no offset; give a whole number, top-left (0) or bottom-right (kv_len − q_len)");
   }
   return choice;
@@ -135,7 +142,7 @@ std::uint64_t ParseSize(const std::string& flag, const std::string& text) {
     FailValue(flag, text, "is not a size; give bytes, or a number with KiB, MiB, GiB or TiB, such as 512MiB");
   }
   if (error != std::errc{} || !(bytes < std::ldexp(1.0, 63))) {
-    FailValue(flag, text, "is out of range; give whole bytes, less than 8388608TiB");
+    FailRange(flag, text, "range; give whole bytes, less than 8388608TiB");
   }
   return static_cast<std::uint64_t>(bytes);
 }

@@ -1,4 +1,5 @@
-// Values of flags, out of text. All throw UsageError naming the flag, its value, what was expected and a next step.
+// Values of flags, out of text. All throw UsageError when the text is no value of its kind, and Error kInvalidArgument for a number out of range,
+// naming the flag, its value, what was expected and a next step.
 #pragma once
 
 #include <cstdint>

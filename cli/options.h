@@ -85,10 +85,10 @@ std::vector<CommandFacts> AllCommands();
 /// What IN may be, as help says it.
 std::string SourceKinds();
 
-/// Throws UsageError.
+/// Throws UsageError for what cannot be understood, Error kInvalidArgument for numbers out of range.
 Options ParseCommandLine(int argc, const char* const* argv);
 
-/// "512MiB", "2G", "1.5e9", "1000": K, M, G, T are powers of 1024, with or without iB or B. Throws UsageError naming `flag`.
+/// "512MiB", "2G", "1.5e9", "1000": K, M, G, T are powers of 1024, with or without iB or B. Throws likewise, naming `flag`.
 std::uint64_t ParseSize(const std::string& flag, const std::string& text);
 
 }  // namespace regard::cli
