@@ -90,7 +90,9 @@ const Flag kFlags[] = {
      [](Options& o, const std::string& flag, const std::string& text) { o.path = o.exec.path = ParsePath(flag, text); }},
     {"--isa", "NAME", "instruction set, as `regard info` spells them; default the best", kComputes | kMap | kBench, kComputing,
      [](Options& o, const std::string&, const std::string& text) { o.exec.isa = text; }},
-    {"--threads", "N", "default 0: all (bench: 1, and 2 in the cases for it)", kReadsFiles | kBench, kComputing,
+    {"--threads", "N", "default 0: all", kReadsFiles, kComputing,
+     [](Options& o, const std::string& flag, const std::string& text) { o.exec.threads = ParseSmallInteger(flag, text); }},
+    {"--threads", "N", "default 0: one, and two in the cases for it", kBench, kComputing,
      [](Options& o, const std::string& flag, const std::string& text) { o.exec.threads = ParseSmallInteger(flag, text); }},
     {"--max-memory", "SIZE", "refuse to hold more than this beside the inputs, such as 512MiB; default 1GiB", kReadsFiles,
      kComputing, [](Options& o, const std::string& flag, const std::string& text) { o.max_memory = ParseSize(flag, text); }},
@@ -155,10 +157,12 @@ std::string_view NameOf(std::string_view argument) {
 // Whether a word is a flag; "-" is standard input and "-3" a number.
 bool IsFlag(std::string_view word) { return word.size() > 1 && word[0] == '-' && (word[1] < '0' || word[1] > '9'); }
 
-std::string CommandsWith(const Flag& flag) {
+std::string CommandsWith(std::string_view flag) {
+  unsigned commands = 0;
+  for (const Flag& one : kFlags) commands |= one.name == flag ? one.commands : 0;
   std::vector<std::string> names;
   for (const Command& command : kCommands) {
-    if ((flag.commands & command.bit) != 0) names.push_back("`regard " + command.name + "`");
+    if ((commands & command.bit) != 0) names.push_back("`regard " + command.name + "`");
   }
   return fmt::format("{}", fmt::join(names, ", "));
 }
@@ -167,12 +171,12 @@ std::string CommandsWith(const Flag& flag) {
 const Flag& FlagOf(std::string_view argument, const Command& command) {
   const std::string_view name = NameOf(argument);
   std::vector<std::string_view> candidates;
-  const Flag* elsewhere = nullptr;  // of other commands only
+  bool is_elsewhere = false;
   for (const Flag& flag : kFlags) {
     const bool of_this_command = (flag.commands & command.bit) != 0;
     if (of_this_command) candidates.push_back(flag.name);
     if (flag.name == name && of_this_command) return flag;
-    if (flag.name == name) elsewhere = &flag;
+    is_elsewhere = is_elsewhere || flag.name == name;
   }
   if (command.bit == kCheck && (name == "--path" || name == "--isa")) {
     throw UsageError(
@@ -180,9 +184,9 @@ const Flag& FlagOf(std::string_view argument, const Command& command) {
                     "compare paths with `regard run`",
                     name));
   }
-  if (elsewhere != nullptr) {
+  if (is_elsewhere) {
     throw UsageError(
-        fmt::format("{}: not a flag of `regard {}`, but of {}; leave it out", name, command.name, CommandsWith(*elsewhere)));
+        fmt::format("{}: not a flag of `regard {}`, but of {}; leave it out", name, command.name, CommandsWith(name)));
   }
   if (const ForeignFlag* foreign = FindForeignFlag(name)) {
     throw UsageError(fmt::format("{}: not a flag of regard; use {}{}{}", name, foreign->advice,
@@ -245,7 +249,7 @@ void CheckArguments(const std::vector<std::string>& arguments, const Command& co
 std::string ShortHelp() {
   std::string text = "regard: exact softmax attention in three stages, scores → weights → context\n\n";
   for (const Command& command : kCommands) text += fmt::format("  regard {:<9}{}\n", command.name, command.purpose);
-  return text + "\nTry `regard run testdata/six_tokens.npz`, or `regard run --help`.\n";
+  return text + "\nTry `printf 'one 1 0\\ntwo 0 1\\nthree 1 1\\n' | regard run -`, or `regard run --help`.\n";
 }
 
 std::unique_ptr<CLI::App> MakeApp(const Command& command, Options& options) {

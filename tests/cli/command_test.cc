@@ -54,6 +54,9 @@ TEST(CommandTest, AloneItPrintsShortHelp) {
   EXPECT_EQ(outcome.err, "");
   for (const char* verb : {"regard run", "regard explain", "regard info"})
     EXPECT_NE(outcome.out.find(verb), std::string::npos) << verb;
+  const std::string rows = R"(one 1 0\ntwo 0 1\nthree 1 1\n)";  // works wherever regard is installed
+  EXPECT_NE(outcome.out.find("Try `printf '" + rows + "' | regard run -`, or `regard run --help`.\n"), std::string::npos)
+      << outcome.out;
   EXPECT_EQ(RunRegard({"--help"}).out, outcome.out);
   EXPECT_EQ(RunRegard({"help"}).out, outcome.out);
 }
@@ -101,6 +104,7 @@ TEST(CommandTest, HelpOfEachCommandListsItsFlagsOnly) {
   EXPECT_EQ(explain.find("--save"), std::string::npos);
   EXPECT_NE(explain.find("--row LIST"), std::string::npos);
   EXPECT_EQ(run.find("--row"), std::string::npos);
+  EXPECT_EQ(run.find("cases"), std::string::npos) << "threads of bench";
   EXPECT_NE(info.find("--json"), std::string::npos);
   EXPECT_EQ(info.find("--causal"), std::string::npos);
 }
@@ -123,6 +127,13 @@ TEST(CommandTest, UnknownWords) {
   ExpectUsageError(
       {"info", "--causal"},
       "--causal: not a flag of `regard info`, but of `regard run`, `regard explain`, `regard check`, `regard map`; leave it out");
+}
+
+TEST(CommandTest, AFlagOfSeveralMeaningsNamesAllItsCommands) {
+  ExpectUsageError(
+      {"info", "--threads", "1"},
+      "--threads: not a flag of `regard info`, but of `regard run`, `regard explain`, `regard check`, `regard map`, `regard "
+      "bench`; leave it out");
 }
 
 TEST(CommandTest, FlagsOfOtherLibrariesAreRefused) {
