@@ -91,8 +91,8 @@ struct Summary {
   Tensor distance_mean, distance_std, first_key_share, window_share;
   Tensor key_mass, key_mass_mean;
   Tensor key_topk_index, key_topk_weight;  // [batch, heads, kv_len, key_top_k], ties to the lower query; padded with −1 and 0
-  Tensor pooled;  // mean over the bin's non-empty queries of the weight that falls into the key bin; NaN if none
-  Tensor pooled_max;
+  Tensor pooled;      // mean over the bin's non-empty queries of the weight that falls into the key bin; NaN if none
+  Tensor pooled_max;  // the largest weight of one of these queries on one key of the bin; NaN if there are none
   std::vector<HeadKind> head_kind;  // batch by heads, in C order
   Tensor head_score;                // [batch, heads]
 };
