@@ -40,6 +40,15 @@ void ShowAttention() {
   std::printf("attention: %.4f\n", context(0, 3, 0, 7));
 }
 
+void ShowResult() {
+  const regard::Tensor q = MakeUp({1, 4, 5, 8}, 0.3), k = MakeUp({1, 4, 5, 8}, 0.5), v = MakeUp({1, 4, 5, 8}, 0.7);
+  // q, k and v are views of memory: regard::View(pointer, {batch, heads, tokens, dim})
+  const regard::AttentionResult r = regard::Attention(q, k, v, {.causal = true});
+  const double number = r.context(0, 3, 2, 7);         // sequence 0, head 3, query 2, dim 7; r.lse(0, 3, 2) alike
+  const float* const numbers = r.context.As<float>();  // all of [batch, heads, q_len, v_dim], in C order
+  std::printf("result: %g is %g\n", number, static_cast<double>(numbers[(3 * 5 + 2) * 8 + 7]));
+}
+
 void ShowDropout() {
   const regard::Tensor x = MakeUp({1, 1, 4, 8}, 0.3);
   const regard::AttentionParams params{.causal = true, .dropout = 0.25f, .dropout_seed = 7};
@@ -123,6 +132,7 @@ int main() {
   try {
     ShowTensor();
     ShowAttention();
+    ShowResult();
     ShowDropout();
     ShowBackward();
     ShowStages();
