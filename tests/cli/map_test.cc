@@ -98,6 +98,7 @@ TEST(MapTest, SavesWhatSummarizeGives) {
     ExpectSaved(file, prefix, s);
     const io::StringArray kinds = file.ReadStrings(prefix + "head_kind");
     ASSERT_EQ(kinds.values.size(), s.head_kind.size());
+    EXPECT_EQ(kinds.shape.size(), 1);
     for (std::size_t h = 0; h < s.head_kind.size(); ++h) EXPECT_EQ(kinds.values[h], Name(s.head_kind[h]));
   }
   EXPECT_EQ(file.arrays().size(), 38u);

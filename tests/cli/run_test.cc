@@ -416,8 +416,10 @@ TEST(Overflow, IsNamed) {
   const std::string input = Scratch("huge.npz");
   const Tensor huge = Tensor::Of({2, 2}, {1e30f, 0.0f, 0.0f, -1e30f});
   io::WriteNpz(input, {{.name = "q", .tensor = huge}, {.name = "k", .tensor = huge}, {.name = "v", .tensor = huge}});
-  const Outcome outcome = Regard("run " + input + " --scale 1");
+  const std::string output = Scratch("huge_out.npz");
+  const Outcome outcome = Regard("run " + input + " --scale 1 -o " + output);
   EXPECT_EQ(outcome.status, 4);
+  EXPECT_EQ(io::File::Open(output).arrays().size(), 2u) << "written all the same";
   EXPECT_NE(outcome.out.find("scores reach 1.0e+60 in double and overflow f32"), std::string::npos) << outcome.out;
 }
 
