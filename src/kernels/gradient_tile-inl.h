@@ -232,7 +232,7 @@ HWY_INLINE SoonKeys SoonKeysOf(const KvHead& kv, std::int64_t first_key, const S
   return soon;
 }
 
-/// Weights, those that were dropped as 0, and gradients of the block's rows for the n keys from first_key on, and the segments of keys that
+/// Weights, those that were dropped as 0, and gradients of the block's rows for the n keys from first_key on, and the stretches of keys that
 /// have any. Returns false, with nothing computed, when no row sees any of them.
 /// First all weights, then all gradients: q and d_context in lanes, 16 KB each at dim 64, would drive each other out of the first cache level.
 template <Gradient kGradient>
@@ -275,7 +275,7 @@ HWY_INLINE bool DeriveKeyBlock(const CallConstants& call, std::int64_t first_key
         }
       });
   if (drops) ClearDropped(n, keys);
-  FindSegments(n, keys);
+  FindStretches(n, keys);
   return true;
 }
 

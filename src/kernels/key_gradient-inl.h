@@ -38,14 +38,14 @@ HWY_INLINE void GatherColumns(const float* HWY_RESTRICT numbers, const float* HW
   }
 }
 
-/// All tiles of the block's segments.
+/// All tiles of the block's stretches.
 template <int NC>
 HWY_NOINLINE void GatherTiles(const KeyBlock& keys, const float* numbers, const float* rows, int num_rows, std::int64_t stride,
                               float* out) {
-  for (int s = 0; s < keys.num_segments; ++s) {
-    const Segment& segment = keys.segments[s];
-    const int first = segment.vectors.first * kLanes, end = std::min((segment.vectors.last + 1) * kLanes, num_rows);
-    for (int key = segment.key_begin; key < segment.key_end; key += kKeyTile) {
+  for (int s = 0; s < keys.num_stretches; ++s) {
+    const Stretch& stretch = keys.stretches[s];
+    const int first = stretch.vectors.first * kLanes, end = std::min((stretch.vectors.last + 1) * kLanes, num_rows);
+    for (int key = stretch.key_begin; key < stretch.key_end; key += kKeyTile) {
       GatherColumns<NC>(numbers + key * kQueryRows, rows, first, end, stride, out + key * stride);
     }
   }
@@ -54,10 +54,10 @@ HWY_NOINLINE void GatherTiles(const KeyBlock& keys, const float* numbers, const 
 /// The rows that GatherTiles took as 0, for the keys that they see.
 HWY_NOINLINE inline void GatherLooseRow(const KeyBlock& keys, const float* numbers, int r, const float* row, std::int64_t dim,
                                         float factor, float* out) {
-  for (int s = 0; s < keys.num_segments; ++s) {
-    const Segment& segment = keys.segments[s];
-    if (!segment.vectors.Has(r / kLanes)) continue;
-    for (int key = segment.key_begin; key < segment.key_end; ++key) {
+  for (int s = 0; s < keys.num_stretches; ++s) {
+    const Stretch& stretch = keys.stretches[s];
+    if (!stretch.vectors.Has(r / kLanes)) continue;
+    for (int key = stretch.key_begin; key < stretch.key_end; ++key) {
       if (keys.has_visible && (keys.visible[key] >> r & 1) == 0) continue;
       for (std::int64_t c = 0; c < dim; ++c)
         out[key * GradientStride(dim) + c] += numbers[key * kQueryRows + r] * (factor * row[c]);

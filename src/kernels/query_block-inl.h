@@ -79,7 +79,7 @@ struct TileVectors {
 };
 
 /// Neighbouring keys of one block that the same vectors of the query block work on.
-struct Segment {
+struct Stretch {
   int key_begin, key_end;  // in the block
   TileVectors vectors;
 };
@@ -100,9 +100,9 @@ struct KeyBlock {
   std::uint64_t visible[kKeyBlock];  // bit r: row r sees the key; valid if has_visible
   bool has_visible;
   TileVectors scored[kTiles];
-  Segment segments[kTiles];
-  int num_segments;
-  bool all_seen;       // every row sees every key of the segments
+  Stretch stretches[kTiles];
+  int num_stretches;
+  bool all_seen;       // every row sees every key of the stretches
   float* weights;      // [kKeyBlock, kQueryRows]: weights of the second pass; staged biases, and then weights as words
   float* bias;         // [kKeyBlock, kQueryRows], log2 units
   const float* zeros;  // stands for missing rows
@@ -127,11 +127,11 @@ HWY_INLINE TileRows RowsThatSee(const KeyBlock& keys, int key, std::uint64_t all
            (63 - static_cast<int>(hwy::Num0BitsAboveMS1Bit_Nonzero64(some))) / kLanes}};
 }
 
-/// Fills the segments: neighbouring tiles on the same vectors, in ascending order.
-HWY_INLINE void FindSegments(int n, KeyBlock& keys) {
-  keys.num_segments = 0;
+/// Fills the stretches: neighbouring tiles on the same vectors, in ascending order.
+HWY_INLINE void FindStretches(int n, KeyBlock& keys) {
+  keys.num_stretches = 0;
   if (!keys.has_visible) {
-    keys.segments[keys.num_segments++] = {0, n, keys.scored[0]};
+    keys.stretches[keys.num_stretches++] = {0, n, keys.scored[0]};
     return;
   }
   for (int tile = 0; tile * kKeyTile < n; ++tile) {
@@ -139,11 +139,11 @@ HWY_INLINE void FindSegments(int n, KeyBlock& keys) {
     if (vectors.last < 0) continue;
     const int key = tile * kKeyTile;
     const int end = std::min(key + kKeyTile, n);
-    Segment* const next = keys.segments + keys.num_segments;
-    if (keys.num_segments > 0 && next[-1].key_end == key && next[-1].vectors == vectors) {
+    Stretch* const next = keys.stretches + keys.num_stretches;
+    if (keys.num_stretches > 0 && next[-1].key_end == key && next[-1].vectors == vectors) {
       next[-1].key_end = end;
     } else {
-      keys.segments[keys.num_segments++] = {key, end, vectors};
+      keys.stretches[keys.num_stretches++] = {key, end, vectors};
     }
   }
 }

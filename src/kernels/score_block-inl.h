@@ -136,7 +136,7 @@ HWY_INLINE int ScoreRunOf(int num_vectors, RunOption option, Args&&... args) {
   return ScoreRun<NV, RunOption::kVisibility>(args...);
 }
 
-/// All scores of a key block: fills weights, block_sum and the segments.
+/// All scores of a key block: fills weights, block_sum and the stretches.
 template <class Tracker>
 HWY_INLINE void ScoreKeyBlock(const CallConstants& call, std::int64_t first_key, int n, QueryBlock& block, KeyBlock& keys,
                               const NextRows& next, Tracker& tracker) {
@@ -194,7 +194,7 @@ HWY_INLINE void ScoreKeyBlock(const CallConstants& call, std::int64_t first_key,
     beside(tile);
     tile += step;
   }
-  FindSegments(n, keys);
+  FindStretches(n, keys);
 }
 
 }  // namespace regard::internal::HWY_NAMESPACE

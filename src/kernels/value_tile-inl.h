@@ -33,20 +33,20 @@ HWY_INLINE void AddKeys(const Word* HWY_RESTRICT weights, const Word* HWY_RESTRI
 }
 
 template <int kFirst, int kLast, int NC>
-HWY_INLINE void AddKeys(const Segment& segment, const Word* weights, const KeyRows<Word>& v, ColumnTile<NC>& acc) {
-  const std::int64_t first = segment.key_begin / kPerWord;  // segments begin with a tile
+HWY_INLINE void AddKeys(const Stretch& stretch, const Word* weights, const KeyRows<Word>& v, ColumnTile<NC>& acc) {
+  const std::int64_t first = stretch.key_begin / kPerWord;  // stretches begin with a tile
   AddKeys<kFirst, kLast, NC>(weights + first * kQueryRows, v.data + first * v.stride, v.stride,
-                             segment.key_end - segment.key_begin, acc);
+                             stretch.key_end - stretch.key_begin, acc);
 }
 
 template <int NC, int kFirst = 0, int kLast = 0>
-HWY_INLINE void AddSegment(const Segment& segment, const Word* weights, const KeyRows<Word>& v, ColumnTile<NC>& acc) {
-  if (segment.vectors == TileVectors{kFirst, kLast}) {
-    AddKeys<kFirst, kLast, NC>(segment, weights, v, acc);
+HWY_INLINE void AddStretch(const Stretch& stretch, const Word* weights, const KeyRows<Word>& v, ColumnTile<NC>& acc) {
+  if (stretch.vectors == TileVectors{kFirst, kLast}) {
+    AddKeys<kFirst, kLast, NC>(stretch, weights, v, acc);
   } else if constexpr (kLast + 1 < kQueryVectors) {
-    AddSegment<NC, kFirst, kLast + 1>(segment, weights, v, acc);
+    AddStretch<NC, kFirst, kLast + 1>(stretch, weights, v, acc);
   } else if constexpr (kFirst + 1 < kQueryVectors) {
-    AddSegment<NC, kFirst + 1, kFirst + 1>(segment, weights, v, acc);
+    AddStretch<NC, kFirst + 1, kFirst + 1>(stretch, weights, v, acc);
   }
 }
 
@@ -63,7 +63,7 @@ HWY_INLINE bool IsSound(const ColumnTile<NC>& acc) {
   return hn::AllTrue(d, hn::Eq(sum[0], sum[0]));
 }
 
-/// NC columns, added to out. kWhole: one segment on all vectors, every row sees every key. Where some row does not, a weight of 0 may meet a
+/// NC columns, added to out. kWhole: one stretch on all vectors, every row sees every key. Where some row does not, a weight of 0 may meet a
 /// value that is not finite, which must not touch that row: then nothing is written, and it returns false. is_set: out holds what earlier
 /// key blocks came to, rather than nothing.
 template <int NC, bool kWhole>
@@ -72,9 +72,9 @@ HWY_NOINLINE bool AddColumns(const KeyBlock& keys, const KeyRows<Word>& v, bool 
   ColumnTile<NC> acc;
   REGARD_UNROLL for (int i = 0; i < kQueryVectors; ++i) { REGARD_UNROLL for (int c = 0; c < NC; ++c) acc[i][c] = hn::Zero(d); }
   if constexpr (kWhole) {
-    AddKeys<0, kQueryVectors - 1, NC>(keys.segments[0], WeightWords(keys), v, acc);
+    AddKeys<0, kQueryVectors - 1, NC>(keys.stretches[0], WeightWords(keys), v, acc);
   } else {
-    for (int i = 0; i < keys.num_segments; ++i) AddSegment<NC>(keys.segments[i], WeightWords(keys), v, acc);
+    for (int i = 0; i < keys.num_stretches; ++i) AddStretch<NC>(keys.stretches[i], WeightWords(keys), v, acc);
     if (!keys.all_seen && HWY_UNLIKELY(!IsSound<NC>(acc))) return false;
   }
   if (is_set) {
@@ -100,10 +100,10 @@ HWY_NOINLINE inline void AddColumnsWithCare(const KeyBlock& keys, const KeyRows<
     for (int i = 0; i < kQueryVectors; ++i) {
       const VU bit = hn::Load(du, keys.lane_bit + i * kLanes);
       VF acc = hn::Zero(d);
-      for (int s = 0; s < keys.num_segments; ++s) {
-        const Segment& segment = keys.segments[s];
-        if (!segment.vectors.Has(i)) continue;
-        for (int key = segment.key_begin; key < segment.key_end; key += kPerWord) {
+      for (int s = 0; s < keys.num_stretches; ++s) {
+        const Stretch& stretch = keys.stretches[s];
+        if (!stretch.vectors.Has(i)) continue;
+        for (int key = stretch.key_begin; key < stretch.key_end; key += kPerWord) {
           const VW p = hn::Load(DW(), WeightWords(keys) + key / kPerWord * kQueryRows + i * kLanes);
           acc = MulAddSeen(keys.visible + key, (i * kLanes) & 32, bit, p, v.data[key / kPerWord * v.stride + c], acc);
         }
@@ -119,7 +119,7 @@ HWY_INLINE void AddValues(const KeyBlock& keys, const Word* v_data, std::int64_t
                           QueryBlock& block) {
   const bool is_set = block.acc_is_set;
   block.acc_is_set = true;
-  const bool whole = keys.all_seen && keys.num_segments == 1 && keys.segments[0].vectors == TileVectors{0, kQueryVectors - 1};
+  const bool whole = keys.all_seen && keys.num_stretches == 1 && keys.stretches[0].vectors == TileVectors{0, kQueryVectors - 1};
   const auto add = [&](std::int64_t c, int num_columns, auto* add_columns) HWY_ATTR {
     const KeyRows<Word> v = {v_data + c, v_stride};
     float* const out = block.acc + c * kQueryRows;
