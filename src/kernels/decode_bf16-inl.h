@@ -46,7 +46,7 @@ HWY_INLINE Bf16Rows WholeBf16Rows(const StoredRows& rows, const SubBlock& at, st
                                   float* copy) {
   if (at.num_keys == kSubBlock && dim % kBf16Lanes == 0) {
     return {reinterpret_cast<const std::uint16_t*>(StoredRow(rows, at.first_key)), rows.stride,
-            BytesAhead(rows, at.first_key, kDecodeKeysAhead, kv_len)};
+            BytesAhead(rows, at.first_key, kv_len)};
   }
   std::uint16_t* const to = reinterpret_cast<std::uint16_t*>(copy);
   const std::int64_t stride = Bf16Padded(dim);

@@ -23,9 +23,10 @@ namespace regard::internal::HWY_NAMESPACE {
 /// the last rows' arithmetic instead. Not a whole sub-block at once, nor into the first level: both take the buffers that misses need.
 inline constexpr std::int64_t kDecodeKeysAhead = 2 * kSubBlock;
 
-/// From a key's row to the one `keys` later, in bytes, whatever its page; 0 where there is none.
-HWY_INLINE std::int64_t BytesAhead(const StoredRows& rows, std::int64_t key, std::int64_t keys, std::int64_t kv_len) {
-  return key + keys < kv_len ? StoredRow(rows, key + keys) - StoredRow(rows, key) : 0;
+/// From a key's row to the one kDecodeKeysAhead later, in bytes, whatever its page; 0 where there is none, and where nobody asks.
+HWY_INLINE std::int64_t BytesAhead(const StoredRows& rows, std::int64_t key, std::int64_t kv_len) {
+  if (!kHoldsQueries || key + kDecodeKeysAhead >= kv_len) return 0;
+  return StoredRow(rows, key + kDecodeKeysAhead) - StoredRow(rows, key);
 }
 
 /// The lines of k and v that come kDecodeKeysAhead keys after a sub-block. There may be no such keys: then those of the sub-block, which are there.
@@ -86,7 +87,7 @@ HWY_INLINE BlockRows WholeRows(const StoredRows& rows, const SubBlock& at, std::
   const bool converts = rows.dtype != kType || dim % kLanes != 0;
   const std::int64_t item = StoredBytes(kType);
   if (!converts && at.num_keys == kSubBlock) {
-    return {StoredRow(rows, at.first_key), rows.stride * item, BytesAhead(rows, at.first_key, kDecodeKeysAhead, kv_len)};
+    return {StoredRow(rows, at.first_key), rows.stride * item, BytesAhead(rows, at.first_key, kv_len)};
   }
   const std::int64_t stride = Padded(dim) * item;
   std::uint8_t* const to = reinterpret_cast<std::uint8_t*>(copy);
@@ -102,10 +103,7 @@ HWY_INLINE BlockRows WholeRows(const StoredRows& rows, const SubBlock& at, std::
 
 /// The scales of the rows that exist, zeros for the others. Those of a sub-block lie behind each other.
 HWY_INLINE void LoadScales(const StoredRows& rows, const SubBlock& at, float* scales) {
-  const void* const run = rows.pages == nullptr ? rows.data : rows.pages[at.first_key / rows.page_len];
-  const std::int64_t in_run = rows.pages == nullptr ? at.first_key : at.first_key % rows.page_len;
-  const std::uint8_t* const from =
-      static_cast<const std::uint8_t*>(run) + rows.page_len * rows.stride + in_run * static_cast<std::int64_t>(sizeof(float));
+  const std::uint8_t* const from = StoredPlace::Of(rows, at.first_key).Scales(rows);
   if (HWY_LIKELY(at.num_keys == kSubBlock)) {
     std::memcpy(scales, from, kSubBlock * sizeof(float));
     return;

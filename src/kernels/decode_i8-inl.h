@@ -76,40 +76,26 @@ struct I8Rows {
   const std::int8_t* ahead;  // what is to be asked for while these are read
 };
 
-/// A row of int8 in the run of its page.
-struct I8Place {
-  const std::int8_t* run;
-  std::int64_t row;
-
-  static HWY_INLINE I8Place Of(const StoredRows& rows, std::int64_t key) {
-    if (rows.pages == nullptr) return {static_cast<const std::int8_t*>(rows.data), key};
-    return {static_cast<const std::int8_t*>(rows.pages[key / rows.page_len]), key % rows.page_len};
-  }
-  const std::int8_t* Elements(const StoredRows& rows) const { return run + row * rows.stride; }
-  const std::int8_t* Scales(const StoredRows& rows) const {
-    return run + rows.page_len * rows.stride + row * static_cast<std::int64_t>(sizeof(float));
-  }
-};
-
 /// Half of a sub-block where it is stored, or copied with zeros for rows that do not exist, and its scales, which are asked for like the rows.
 HWY_INLINE I8Rows HalfOfI8Rows(const StoredRows& rows, const SubBlock& at, int half, std::int64_t kv_len, std::int64_t dim,
                                float* copy, float* scales) {
   const std::int64_t first = at.first_key + half * kSubBlock;
   const int num_keys = std::clamp(at.num_keys - half * kSubBlock, 0, kSubBlock);
   if (num_keys == kSubBlock) {
-    const I8Place place = I8Place::Of(rows, first);
-    const I8Place ahead = first + kI8KeysAhead < kv_len ? I8Place::Of(rows, first + kI8KeysAhead) : place;
+    const StoredPlace place = StoredPlace::Of(rows, first);
+    const StoredPlace ahead = first + kI8KeysAhead < kv_len ? StoredPlace::Of(rows, first + kI8KeysAhead) : place;
     std::memcpy(scales, place.Scales(rows), kSubBlock * sizeof(float));
     AskFor(ahead.Scales(rows));
-    return {place.Elements(rows), rows.stride, ahead.Elements(rows)};
+    return {reinterpret_cast<const std::int8_t*>(place.Elements(rows, 1)), rows.stride,
+            reinterpret_cast<const std::int8_t*>(ahead.Elements(rows, 1))};
   }
   std::int8_t* const to = reinterpret_cast<std::int8_t*>(copy) + half * kSubBlock * dim;
   std::fill_n(to, kSubBlock * dim, std::int8_t{0});
   std::fill_n(scales, kSubBlock, 0.0f);
   if (num_keys > 0) {  // or else there may be no page
-    const I8Place place = I8Place::Of(rows, first);
+    const StoredPlace place = StoredPlace::Of(rows, first);
     for (int j = 0; j < num_keys; ++j) {
-      std::memcpy(to + j * dim, place.Elements(rows) + j * rows.stride, static_cast<std::size_t>(dim));
+      std::memcpy(to + j * dim, place.Elements(rows, 1) + j * rows.stride, static_cast<std::size_t>(dim));
     }
     std::memcpy(scales, place.Scales(rows), static_cast<std::size_t>(num_keys) * sizeof(float));
   }

@@ -17,20 +17,32 @@ namespace regard::internal::HWY_NAMESPACE {
 
 HWY_INLINE constexpr std::int64_t StoredBytes(DType dtype) { return dtype == DType::kF32 ? 4 : dtype == DType::kI8 ? 1 : 2; }
 
+/// Where a row lies: in which run, the only one or that of its page, and which row of it.
+struct StoredPlace {
+  const std::uint8_t* run;
+  std::int64_t row;
+
+  static HWY_INLINE StoredPlace Of(const StoredRows& rows, std::int64_t j) {
+    if (rows.pages == nullptr) return {static_cast<const std::uint8_t*>(rows.data), j};
+    return {static_cast<const std::uint8_t*>(rows.pages[j / rows.page_len]), j % rows.page_len};
+  }
+  HWY_INLINE const std::uint8_t* Elements(const StoredRows& rows, std::int64_t item) const {
+    return run + row * rows.stride * item;
+  }
+  /// Of kI8: the scales from this row on, behind the rows of the run.
+  HWY_INLINE const std::uint8_t* Scales(const StoredRows& rows) const {
+    return run + rows.page_len * rows.stride + row * static_cast<std::int64_t>(sizeof(float));
+  }
+};
+
 HWY_INLINE const std::uint8_t* StoredRow(const StoredRows& rows, std::int64_t j) {
-  const void* const run = rows.pages == nullptr ? rows.data : rows.pages[j / rows.page_len];
-  const std::int64_t row = rows.pages == nullptr ? j : j % rows.page_len;
-  return static_cast<const std::uint8_t*>(run) + row * rows.stride * StoredBytes(rows.dtype);
+  return StoredPlace::Of(rows, j).Elements(rows, StoredBytes(rows.dtype));
 }
 
 /// Of a row of kI8.
 HWY_INLINE float StoredScale(const StoredRows& rows, std::int64_t j) {
-  const void* const run = rows.pages == nullptr ? rows.data : rows.pages[j / rows.page_len];
   float scale;
-  std::memcpy(&scale,
-              static_cast<const std::uint8_t*>(run) + rows.page_len * rows.stride +
-                  static_cast<std::int64_t>(sizeof(float)) * (j % rows.page_len),
-              sizeof(float));
+  std::memcpy(&scale, StoredPlace::Of(rows, j).Scales(rows), sizeof(float));
   return scale;
 }
 
