@@ -81,6 +81,8 @@ class Case {
   const std::vector<Fit>& UneditedRowsOf(std::size_t observed) const { return unedited_by_stage_[observed]; }
   Fit Unedited() const;
 
+  /// The largest finite |v| of each dim, [v_dim].
+  const std::vector<double>& largest_value() const { return largest_value_; }
   /// w_out of the problem as doubles, [out_dim, heads·v_dim]; empty when not given.
   const std::vector<double>& w_out() const { return w_out_; }
   const std::vector<double>& b_out() const { return b_out_; }
@@ -105,7 +107,7 @@ class Case {
   void BindObserved(const ObservedTensors& observed);
   void ChooseRows();
   void ChooseProbes();
-  double LargestContext(const Variant& variant, std::size_t dim) const;
+  bool AveragesValues(const Variant& variant) const;
   void CompareProjected(const Variant& variant, RowId row, const ObservedStage& o, Fit* fit) const;
   void CompareRow(const Variant& variant, const RowState& state, RowId row, const ObservedStage& o, Fit* fit) const;
 
@@ -119,7 +121,7 @@ class Case {
   mutable double phase_from_ = 0, phase_to_ = 0;
   mutable std::int64_t tasks_done_ = 0;
   std::vector<ObservedStage> observed_;
-  std::vector<double> largest_value_;  // [v_dim]: largest finite |v|
+  std::vector<double> largest_value_;
   std::vector<double> w_out_, b_out_;  // [out_dim, heads·v_dim], [out_dim]
   std::vector<std::int64_t> batches_, heads_;
   std::vector<RowId> rows_, wrong_rows_, right_rows_;

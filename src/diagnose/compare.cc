@@ -25,9 +25,6 @@ bool IsClear(const RowRoundoff& roundoff) {
   return roundoff.weight[kBf16] - roundoff.sums[kBf16] < 1;
 }
 
-// f32: products and weights below it lose digits, or all of them where a machine takes them for 0.
-constexpr double kSmallestNormal = 0x1p-126;
-
 // One cell against what is expected; bounds[p] without storage.
 void AddCell(const ObservedStage& o, RowId row, std::int64_t column, double want, const double* bounds, Fit* fit) {
   const double got = o.At(row, column);
@@ -97,16 +94,15 @@ bool IsShared(const RowState& s) {
 }
 
 // Weights that sum to 1 make nothing larger than the largest value, but where a variant edits values, weights or their product.
-double Case::LargestContext(const Variant& variant, std::size_t dim) const {
-  const bool averages_values =
-      variant.operands->v == evaluator_.operands().v && !variant.softmax && !variant.reweigh && !variant.product;
-  return averages_values ? largest_value_[dim] : std::numeric_limits<double>::infinity();
+bool Case::AveragesValues(const Variant& variant) const {
+  return variant.operands->v == evaluator_.operands().v && !variant.softmax && !variant.reweigh && !variant.product;
 }
 
 // All heads of the token of `row`, side by side, through w_out. Each context errs as its own bound says; the product adds its own.
 void Case::CompareProjected(const Variant& variant, RowId row, const ObservedStage& o, Fit* fit) const {
   if (row.h != 0) return;
   const std::int64_t heads = problem().heads, dim = problem().v_dim, in_dim = heads * dim;
+  const bool is_average = AveragesValues(variant);
   std::vector<double> merged, error[kNumPrecisions];
   bool is_clear = true;
   RowState s;
@@ -118,13 +114,12 @@ void Case::CompareProjected(const Variant& variant, RowId row, const ObservedSta
     merged.insert(merged.end(), s.context.begin(), s.context.end());
     for (int p = 0; p < kNumPrecisions; ++p) {
       for (std::size_t d = 0; d < s.context.size(); ++d)
-        error[p].push_back(roundoff.OfContext(p, s.magnitude[d], s.context[d], LargestContext(variant, d)));
+        error[p].push_back(roundoff.OfContext(p, s.context[d], s.magnitude[d], largest_value_[d], is_average));
     }
   }
   const bool left_out = w_out_.empty() || variant.out_projection == Variant::OutProjection::kLeftOut;
   if (static_cast<std::int64_t>(merged.size()) != in_dim || (left_out && o.columns != in_dim)) return;
   const bool transposed = variant.out_projection == Variant::OutProjection::kTransposed;
-  const double sums = 4 + std::sqrt(static_cast<double>(in_dim));
   for (std::int64_t out = 0; out < o.columns; ++out) {
     double want = 0, magnitude = 0, bounds[kNumPrecisions] = {};
     if (left_out) {
@@ -138,7 +133,7 @@ void Case::CompareProjected(const Variant& variant, RowId row, const ObservedSta
         for (int p = 0; p < kNumPrecisions; ++p) bounds[p] += std::fabs(w) * error[p][static_cast<std::size_t>(n)];
       }
       if (variant.out_projection != Variant::OutProjection::kWithoutBias) want += b_out_[static_cast<std::size_t>(out)];
-      for (int p = 0; p < kNumPrecisions; ++p) bounds[p] += kUnitRoundoff[p] * sums * (magnitude + std::fabs(want));
+      for (int p = 0; p < kNumPrecisions; ++p) bounds[p] += RoundoffOfProjection(p, in_dim, want, magnitude);
     }
     AddCell(o, row, out, want, bounds, fit);
     if (is_clear) AddClearCell(o.At(row, out), want, fit);
@@ -174,27 +169,26 @@ void Case::CompareRow(const Variant& variant, const RowState& s, RowId row, cons
   if (columns != o.columns && !first_look) return;  // a variant with keys of its own has no such stage
   const Operands& operands = *variant.operands;
   const RowRoundoff roundoff = RoundoffOfRow(operands.head_dim, s.num_visible, s.largest_dot, s.largest_score);
+  const bool is_average = AveragesValues(variant);
   for (std::int64_t c = 0; c < columns; ++c) {
     const std::size_t n = static_cast<std::size_t>(c);
     const double want = (*expected)[n];
     double bounds[kNumPrecisions];
     for (int p = 0; p < kNumPrecisions; ++p) {
-      const double u = kUnitRoundoff[p];
       switch (o.stage) {
         case Stage::kScores:
         case Stage::kCapped:
         case Stage::kMaskedScores:
-          bounds[p] = roundoff.score[p] + 4 * u * std::fabs(want) + static_cast<double>(operands.head_dim) * kSmallestNormal;
+          bounds[p] = roundoff.OfScore(p, want);
           break;
         case Stage::kWeights:
-          bounds[p] = std::min(std::fabs(want) * roundoff.weight[p], 1 + std::fabs(want)) + u * 1e-4;
+          bounds[p] = roundoff.OfWeight(p, want);
           break;
         case Stage::kLse:
-          bounds[p] = roundoff.lse[p] + 4 * u * std::fabs(want);
+          bounds[p] = roundoff.OfLse(p, want);
           break;
         default:
-          bounds[p] = roundoff.OfContext(p, s.magnitude[n], want, LargestContext(variant, n)) +
-                      static_cast<double>(s.num_visible) * kSmallestNormal * (1 + largest_value_[n]);
+          bounds[p] = roundoff.OfContext(p, want, s.magnitude[n], largest_value_[n], is_average);
           break;
       }
     }

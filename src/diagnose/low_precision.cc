@@ -13,6 +13,7 @@ namespace {
 
 enum class Place : std::uint8_t { kInputs, kDots, kScores, kExponents, kExp, kExpPolynomial, kWeights, kValues, kResult };
 constexpr int kNumPlaces = 9;
+constexpr int kF32 = static_cast<int>(Precision::kF32);
 
 constexpr double kRoundoff = 0x1p-11, kCoarsest = 0x1p-8 / kRoundoff;
 constexpr double kTellingBelow = 0.1, kRightByChance = 0.25;
@@ -126,8 +127,7 @@ std::vector<double> ContextChange(Rounding round, const Case& c, const RowState&
   return change;
 }
 
-// One stage of one row: what is expected, what f32 may change (as in compare.cc) and what rounding at each place, to the same number of
-// bits, does.
+// One stage of one row: what is expected, what f32 may change and what rounding at each place, to the same number of bits, does.
 struct Row {
   std::vector<double> values, bounds;
   std::array<std::vector<double>, kNumPlaces> changes;  // empty: that place comes later, or is not computed
@@ -136,7 +136,8 @@ struct Row {
 Row ContextOf(const Case& c, const RowState& s, int bits) {
   Row row{s.context, {}, {}};
   const RowRoundoff f32 = RoundoffOfRow(c.evaluator().operands().head_dim, s.num_visible, s.largest_dot, s.largest_score);
-  for (const double m : s.magnitude) row.bounds.push_back(m * f32.weight[static_cast<int>(Precision::kF32)]);
+  for (std::size_t n = 0; n < s.context.size(); ++n)
+    row.bounds.push_back(f32.OfContext(kF32, s.context[n], s.magnitude[n], c.largest_value()[n], true));
   for (int p = c.given().weights ? static_cast<int>(Place::kWeights) : 0; p < kNumPlaces; ++p)
     row.changes[static_cast<std::size_t>(p)] = ContextChange({static_cast<Place>(p), bits}, c, s);
   return row;
@@ -144,12 +145,11 @@ Row ContextOf(const Case& c, const RowState& s, int bits) {
 
 Row RowBeforeContext(const Case& c, Stage stage, const RowState& s, int bits) {
   const Operands& x = c.evaluator().operands();
-  constexpr int kF32 = static_cast<int>(Precision::kF32);
   const RowRoundoff f32 = RoundoffOfRow(x.head_dim, s.num_visible, s.largest_dot, s.largest_score);
   Row row;
   if (stage == Stage::kWeights) {
     row.values = s.weights;
-    for (const double w : s.weights) row.bounds.push_back(w * f32.weight[kF32] + kUnitRoundoff[kF32] * 1e-4);
+    for (const double w : s.weights) row.bounds.push_back(f32.OfWeight(kF32, w));
     for (int p = 0; p <= static_cast<int>(Place::kWeights); ++p) {
       double log_sum = 0;
       std::vector<double>& change = row.changes[static_cast<std::size_t>(p)];
@@ -159,7 +159,7 @@ Row RowBeforeContext(const Case& c, Stage stage, const RowState& s, int bits) {
     return row;
   }
   if (stage == Stage::kLse) {
-    row.values = {s.lse}, row.bounds = {f32.lse[kF32] + 4 * kUnitRoundoff[kF32] * std::fabs(s.lse)};
+    row.values = {s.lse}, row.bounds = {f32.OfLse(kF32, s.lse)};
     for (int p = 0; p < static_cast<int>(Place::kWeights); ++p) {
       double log_sum = 0;
       WeightsAfter({static_cast<Place>(p), bits}, x, s, &log_sum);
@@ -167,7 +167,7 @@ Row RowBeforeContext(const Case& c, Stage stage, const RowState& s, int bits) {
     }
   } else {
     row.values = stage == Stage::kScores ? s.scores : stage == Stage::kCapped ? s.capped : s.masked;
-    for (const double y : row.values) row.bounds.push_back(f32.score[kF32] + 4 * kUnitRoundoff[kF32] * std::fabs(y));
+    for (const double y : row.values) row.bounds.push_back(f32.OfScore(kF32, y));
     for (const Place place : {Place::kInputs, Place::kDots, Place::kScores}) {
       std::vector<double>& change = row.changes[static_cast<std::size_t>(place)];
       for (std::size_t j = 0; j < row.values.size(); ++j) change.push_back(ScoreChange({place, bits}, x, s, j));
@@ -194,18 +194,25 @@ Row ProjectedOf(const Case& c, const ObservedStage& o, RowId id, int bits) {
     for (std::size_t p = 0; p < kNumPlaces; ++p) append(head.changes[p], &merged.changes[p]);
   }
   if (c.w_out().empty()) return merged;
-  const auto project = [&](const std::vector<double>& from, std::vector<double> to, bool bounds) {
+  const std::size_t in_dim = merged.values.size();
+  const auto project = [&](const std::vector<double>& from, std::vector<double> to) {
     for (std::size_t out = 0; out < columns && !from.empty(); ++out) {
-      for (std::size_t n = 0; n < from.size(); ++n) {
-        const double w = c.w_out()[out * from.size() + n];
-        to[out] += bounds ? std::fabs(w) * from[n] : w * from[n];
-      }
+      for (std::size_t n = 0; n < in_dim; ++n) to[out] += c.w_out()[out * in_dim + n] * from[n];
     }
     return to;
   };
-  const std::vector<double> zeros(columns, 0);
-  Row row{project(merged.values, c.b_out(), false), project(merged.bounds, zeros, true), {}};
-  for (std::size_t p = 0; p < kNumPlaces; ++p) row.changes[p] = project(merged.changes[p], zeros, false);
+  Row row{project(merged.values, c.b_out()), {}, {}};
+  for (std::size_t out = 0; out < columns; ++out) {
+    double of_contexts = 0, magnitude = 0;
+    for (std::size_t n = 0; n < in_dim; ++n) {
+      const double w = std::fabs(c.w_out()[out * in_dim + n]);
+      of_contexts += w * merged.bounds[n];
+      magnitude += w * std::fabs(merged.values[n]);
+    }
+    const double of_product = RoundoffOfProjection(kF32, static_cast<std::int64_t>(in_dim), row.values[out], magnitude);
+    row.bounds.push_back(of_contexts + of_product);
+  }
+  for (std::size_t p = 0; p < kNumPlaces; ++p) row.changes[p] = project(merged.changes[p], std::vector<double>(columns, 0));
   return row;
 }
 

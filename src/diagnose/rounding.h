@@ -10,15 +10,14 @@
 // a wide bound still is far below any mistake, and 1 for lower precisions, where it is not. Then
 //
 //     scores         δ(u)                      lse      δ(u) + c·u·(4 + 2√n)
-//     weights        w·ρ(u)                    context  Σ|w·v|·ρ(u), and never more than |context| + max|v|
+//     weights        w·ρ(u) + u·10⁻⁴           context  Σ|w·v|·ρ(u), and never more than |context| + max|v|
 //
-// plus the smallest normal number of f32, 2^−126, for each product of a sum, times 1 + max|v| in the context: below it digits are lost.
+// where the first term of a weight is never more than 1 + w, plus 4u·|result| for scores and lse as they are stored, and the smallest normal
+// number of f32, 2^−126, for each product of a sum of scores and contexts, times 1 + max|v| in the context: below it digits are lost.
 // A result within these bounds for f32 and the storage type is a match. Low precision is told from a mistake by the same bounds with that
 // precision's u, and by their use: true rounding fills a small part of them, in the root mean square (kTypicalUse).
 #pragma once
 
-#include <algorithm>
-#include <cmath>
 #include <cstdint>
 
 #include "regard/tensor.h"
@@ -44,13 +43,21 @@ inline constexpr double kTypicalUse = 0.45;
 
 /// ρ and δ of one row at each precision, and of ρ the part that sums have whatever the weights are.
 struct RowRoundoff {
+  double head_dim, num_keys;
   double score[kNumPrecisions], weight[kNumPrecisions], sums[kNumPrecisions], lse[kNumPrecisions];
 
-  /// Of one element of a context: |error| ≤ ρ Σ w |v|, and however wrong the weights are, the context lies within the values, largest ≥ |v|.
-  double OfContext(int p, double magnitude, double context, double largest) const {
-    return std::min(magnitude * weight[p], std::fabs(context) + largest * (1 + sums[p]));
-  }
+  /// How far one number of the row may lie from the exact one at precision p, before it is stored. A score is before or after the cap, the bias
+  /// and the mask.
+  double OfScore(int p, double exact) const;
+  double OfWeight(int p, double exact) const;
+  double OfLse(int p, double exact) const;
+  /// magnitude: Σ w·|v|; largest_value ≥ |v| of all keys. is_average: the weights sum to 1 or less, so that however wrong they are, the context
+  /// lies within the values.
+  double OfContext(int p, double exact, double magnitude, double largest_value, bool is_average) const;
 };
 RowRoundoff RoundoffOfRow(std::int64_t head_dim, std::int64_t num_keys, double largest_dot, double largest_score);
+
+/// What a product of merged heads [in_dim] with a row of w_out adds of its own; magnitude: Σ |w·context|.
+double RoundoffOfProjection(int p, std::int64_t in_dim, double exact, double magnitude);
 
 }  // namespace regard::internal
