@@ -78,9 +78,9 @@ TEST_F(DiagnoseErrors, OfTheProblem) {
                 "w_out: shape 3×23; give [out_dim, heads·v_dim] with heads·v_dim = 24");
   const Tensor fits(DType::kF32, {3, 24}), integers(DType::kI32, {3, 24}), four(DType::kF32, {4});
   problem_.projections.w_out = integers;
-  ExpectRefusal({.context = context_}, ErrorCode::kInvalidArgument, "w_out: element type i32; give a float type");
+  ExpectRefusal({.context = context_}, ErrorCode::kInvalidArgument, "w_out: element type i32 is not a float type");
   problem_.projections = {.w_out = fits, .b_out = four};
-  ExpectRefusal({.context = context_}, ErrorCode::kShapeMismatch, "b_out: shape 4; give [out_dim] 3");
+  ExpectRefusal({.context = context_}, ErrorCode::kShapeMismatch, "b_out: shape 4; give [out] = [3]");
   problem_.projections = {.b_out = four};
   ExpectRefusal({.context = context_}, ErrorCode::kInvalidArgument, "b_out: given without w_out; give both or neither");
 }
@@ -97,7 +97,7 @@ TEST_F(DiagnoseErrors, OfWhereQAndKComeFrom) {
   problem_.projections = {.w_query = transposed};
   refused("w_query: shape 3×32; give [out_dim, in_dim] 32×3");
   problem_.projections = {.w_query = w_query, .b_query = b_query};
-  refused("b_query: shape 31; give [out_dim] 32");
+  refused("b_query: shape 31; give [out] = [32]");
   problem_.projections = {.w_key = w_query};
   refused("w_key: shape 32×3; give [out_dim, in_dim] 16×3");
   problem_.projections = {.w_value = w_query};

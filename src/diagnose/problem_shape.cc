@@ -3,32 +3,13 @@
 #include <string>
 
 #include "regard/error.h"
+#include "staged/linear.h"
 
 namespace regard::internal {
 namespace {
 
-void CheckFloat(const char* name, const TensorView& x) {
-  if (x && !IsFloat(x.dtype())) {
-    throw Error(ErrorCode::kInvalidArgument,
-                std::string(name) + ": element type " + std::string(regard::Name(x.dtype())) + "; give a float type");
-  }
-}
-
 [[noreturn]] void FailShape(const char* name, const TensorView& x, const std::string& expected) {
   throw Error(ErrorCode::kShapeMismatch, std::string(name) + ": shape " + ToString(x.shape()) + "; give " + expected);
-}
-
-// A matrix [out, in] and its bias [out], either or both left out. `expected` says what the matrix should be where fits is false.
-void CheckLinear(const char* matrix_name, const TensorView& matrix, const char* bias_name, const TensorView& bias, bool fits,
-                 const std::string& expected) {
-  CheckFloat(matrix_name, matrix);
-  CheckFloat(bias_name, bias);
-  if (bias && !matrix)
-    throw Error(ErrorCode::kInvalidArgument,
-                std::string(bias_name) + ": given without " + matrix_name + "; give both or neither");
-  if (!matrix) return;
-  if (!fits) FailShape(matrix_name, matrix, expected);
-  if (bias && bias.shape() != Dims{matrix.dim(0)}) FailShape(bias_name, bias, "[out_dim] " + ToString(Dims{matrix.dim(0)}));
 }
 
 void CheckInputs(const DiagnosisProblem& given, const Problem& p) {
@@ -44,7 +25,8 @@ void CheckInputs(const DiagnosisProblem& given, const Problem& p) {
   const auto check = [&](const char* matrix_name, const TensorView& matrix, const char* bias_name, const TensorView& bias,
                          std::int64_t out_dim) {
     const Dims shape{out_dim, in_dim};
-    CheckLinear(matrix_name, matrix, bias_name, bias, matrix && matrix.shape() == shape, "[out_dim, in_dim] " + ToString(shape));
+    CheckLinear({matrix_name, bias_name, matrix, bias}, matrix && matrix.shape() == shape,
+                "; give [out_dim, in_dim] " + ToString(shape));
   };
   const Projections& w = given.projections;
   check("w_query", w.w_query, "b_query", w.b_query, p.heads * p.head_dim);
@@ -76,8 +58,8 @@ void CheckPositions(const TensorView& positions, const Problem& p) {
 void CheckSources(const DiagnosisProblem& given, const Problem& p) {
   const Projections& w = given.projections;
   const std::int64_t merged = p.heads * p.v_dim;
-  CheckLinear("w_out", w.w_out, "b_out", w.b_out, w.w_out && w.w_out.rank() == 2 && w.w_out.dim(1) == merged,
-              "[out_dim, heads·v_dim] with heads·v_dim = " + std::to_string(merged));
+  CheckLinear({"w_out", "b_out", w.w_out, w.b_out}, w.w_out && w.w_out.rank() == 2 && w.w_out.dim(1) == merged,
+              "; give [out_dim, heads·v_dim] with heads·v_dim = " + std::to_string(merged));
   if (given.inputs) CheckInputs(given, p);
   if (given.q_pre_rope) CheckUnrotated("q_pre_rope", given.q_pre_rope, {p.batch, p.heads, p.q_len, p.head_dim});
   if (given.k_pre_rope) CheckUnrotated("k_pre_rope", given.k_pre_rope, {p.batch, p.kv_heads, p.kv_len, p.head_dim});

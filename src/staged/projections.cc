@@ -4,49 +4,24 @@
 #include <string>
 
 #include "regard/error.h"
+#include "staged/linear.h"
 #include "staged/matrix_product.h"
 
 namespace regard {
 namespace {
 
-// One linear map: names for messages, the matrix [out, in] and its bias [out], either or both left out.
-struct Linear {
-  const char* matrix_name;
-  const char* bias_name;
-  const TensorView& matrix;
-  const TensorView& bias;
-};
+using internal::CheckFloat;
+using internal::CheckLinear;
+using internal::Linear;
 
 [[noreturn]] void Fail(ErrorCode code, const std::string& message) { throw Error(code, message); }
 
-void CheckFloat(const char* name, const TensorView& x) {
-  if (x && !IsFloat(x.dtype())) {
-    Fail(ErrorCode::kInvalidArgument, std::string(name) + ": element type " + std::string(Name(x.dtype())) +
-                                          " is not a float type; convert it to f32, f16, bf16 or f64");
-  }
-}
-
-void CheckLinear(const Linear& linear, std::int64_t in_dim) {
-  CheckFloat(linear.matrix_name, linear.matrix);
-  CheckFloat(linear.bias_name, linear.bias);
-  if (linear.bias && !linear.matrix) {
-    Fail(ErrorCode::kInvalidArgument,
-         std::string(linear.bias_name) + ": given without " + linear.matrix_name + "; give both or neither");
-  }
-  if (!linear.matrix) return;
-  const std::string shape = ToString(linear.matrix.shape());
-  if (linear.matrix.rank() != 2) {
-    Fail(ErrorCode::kShapeMismatch, std::string(linear.matrix_name) + ": shape " + shape + "; give [out, in], rank 2");
-  }
-  if (linear.matrix.dim(1) != in_dim) {
-    Fail(ErrorCode::kShapeMismatch, std::string(linear.matrix_name) + ": shape " + shape +
-                                        ", expected [out, in] with in=" + std::to_string(in_dim) +
-                                        (linear.matrix.dim(0) == in_dim ? "; transpose it" : "; check the axis order"));
-  }
-  if (linear.bias && (linear.bias.rank() != 1 || linear.bias.dim(0) != linear.matrix.dim(0))) {
-    Fail(ErrorCode::kShapeMismatch, std::string(linear.bias_name) + ": shape " + ToString(linear.bias.shape()) +
-                                        "; give [out] = [" + std::to_string(linear.matrix.dim(0)) + "]");
-  }
+void CheckInDim(const Linear& linear, std::int64_t in_dim) {
+  const TensorView& matrix = linear.matrix;
+  if (!matrix || matrix.rank() != 2) return CheckLinear(linear, false, "; give [out, in], rank 2");
+  CheckLinear(linear, matrix.dim(1) == in_dim,
+              ", expected [out, in] with in=" + std::to_string(in_dim) +
+                  (matrix.dim(0) == in_dim ? "; transpose it" : "; check the axis order"));
 }
 
 bool AllF64(const TensorView& x, std::initializer_list<const Linear*> linears) {
@@ -113,7 +88,7 @@ Projected Project(const TensorView& inputs, const Projections& p) {
   const Linear query{"w_query", "b_query", p.w_query, p.b_query}, key{"w_key", "b_key", p.w_key, p.b_key},
       value{"w_value", "b_value", p.w_value, p.b_value};
   const std::int64_t batch = inputs.rank() == 3 ? inputs.dim(0) : 1, tokens = inputs.dim(-2), in_dim = inputs.dim(-1);
-  for (const Linear* linear : {&query, &key, &value}) CheckLinear(*linear, in_dim);
+  for (const Linear* linear : {&query, &key, &value}) CheckInDim(*linear, in_dim);
   CheckHeads(query, in_dim, "num_heads", p.num_heads);
   CheckHeads(key, in_dim, "num_kv_heads", kv_heads);
   CheckHeads(value, in_dim, "num_kv_heads", kv_heads);
@@ -138,7 +113,7 @@ Tensor ProjectContext(const TensorView& context, const Projections& p) {
   CheckFloat("context", context);
   const Linear out{"w_out", "b_out", p.w_out, p.b_out};
   const std::int64_t batch = context.dim(0), tokens = context.dim(2), merged = context.dim(1) * context.dim(3);
-  CheckLinear(out, merged);
+  CheckInDim(out, merged);
   const DType type = AllF64(context, {&out}) ? DType::kF64 : DType::kF32;
   const Tensor side_by_side = Tensor::CopyOf(context.Transpose(1, 2), type);
   const Tensor x = Tensor::CopyOf(side_by_side.view().Reshape({batch * tokens, merged}));
