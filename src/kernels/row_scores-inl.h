@@ -6,6 +6,8 @@
 #define REGARD_KERNELS_ROW_SCORES_INL_H_
 #endif
 
+#include <algorithm>
+
 #include "kernels/exp2-inl.h"
 #include "kernels/key_lanes-inl.h"
 #include "kernels/query_block-inl.h"
@@ -91,7 +93,7 @@ struct RowScorer {
         scores[i] = -kInf;
         continue;
       }
-      if (options.has_bias) scores[i] += to_log2 * row.bias[keys[i] * options.bias_key_stride];
+      if (options.has_bias) scores[i] += std::max(to_log2 * row.bias[keys[i] * options.bias_key_stride], kLowestBias);
       if (options.has_alibi) {
         const std::int64_t* const positions = call.kv.key_positions;
         const std::int64_t distance = row.position - (positions == nullptr ? keys[i] : positions[keys[i]]);

@@ -32,6 +32,28 @@ TEST_P(Summaries, AreWhatTheDefinitionsWeightsGive) {
   }
 }
 
+// Where all keys are hidden by the lowest number they are visible still, and weigh alike.
+TEST_P(Summaries, OfRowsOfLowestBiases) {
+  for (const std::int64_t rows : {1, 20}) {
+    const Tensor q(DType::kF32, {rows, 2}), k(DType::kF32, {4, 2});
+    Tensor bias(DType::kF32, {4});
+    std::fill_n(bias.MutableAs<float>(), 4, std::numeric_limits<float>::lowest());
+    const Summary s = Summarize(q, k, k, {.bias = bias},
+                                {.row_max = true, .row_argmax = true, .entropy = true, .top_k = 5, .first_key_share = true},
+                                {.isa = GetParam().isa});
+    for (std::int64_t i = 0; i < rows; ++i) {
+      EXPECT_NEAR(s.row_max(i), s.lse(i), 1e32);
+      EXPECT_EQ(s.row_argmax(i), 0);
+      EXPECT_NEAR(s.entropy(i), std::log(4.0), 1e-6);
+      EXPECT_EQ(s.first_key_share(i), 0.25);
+      for (std::int64_t n = 0; n < 5; ++n) {
+        EXPECT_EQ(s.topk_index(i, n), n < 4 ? n : -1);
+        EXPECT_EQ(s.topk_weight(i, n), n < 4 ? 0.25 : 0);
+      }
+    }
+  }
+}
+
 // Longer than a task and than a block of keys, with few options at a time.
 TEST_P(Summaries, OfLongerProblems) {
   for (std::uint64_t seed : Seeds(6)) {
