@@ -7,9 +7,10 @@
 //     s.context        // the same bits as Attention(q, k, v, params).context
 //
 // w stands for a weight, p for the query's position and j for the key's. Rows are queries. An empty row has weights 0 everywhere: its
-// entropy, shares and tail are 0; what is not defined for it is NaN (an index: −1). A row whose lse is NaN has NaN in everything, and
-// indices −1. With a sink the weights of a row sum to 1 − sink share, and summaries speak of the keys alone. Everything is f32 unless said
-// otherwise, and has the axes of the results of Attention: without batch and heads when q has rank 2. Dropout is in the context, not in w.
+// entropy, shares and tail are 0; what is not defined for it is NaN (an index: −1). A row that sees keys, but only with scores of −inf, is not
+// empty, though its weights are 0 as well: means over non-empty queries count it. A row whose lse is NaN has NaN in everything, and indices −1.
+// With a sink the weights of a row sum to 1 − sink share, and summaries speak of the keys alone. Everything is f32 unless said otherwise, and
+// has the axes of the results of Attention: without batch and heads when q has rank 2. Dropout is in the context, not in w.
 //
 // Bits depend neither on threads, nor on what else is asked for, nor on which heads are. What is said of the queries and keys of a segment
 // has the bits of a call of its own; pooled maps and kinds of heads are of a whole batch entry. The path is fused; kStaged and kReference are

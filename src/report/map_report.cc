@@ -225,6 +225,15 @@ std::vector<std::string> RowNotes(const LayerMap& map) {
     notes.push_back(fmt::format("{}{} of {} rows see no key, so that their weights are 0", layer,
                                 ShowCount(map.summary.empty_rows), ShowCount(rows)));
   }
+  const float* row_max = map.summary.row_max.As<float>();
+  const std::int64_t without_weight =
+      std::count(row_max, row_max + rows, -std::numeric_limits<float>::infinity()) - map.summary.empty_rows;
+  if (without_weight > 0) {
+    notes.push_back(
+        fmt::format("{}{} of {} rows see keys, but only scores of -inf, so that their weights are 0; look for Inf and too large "
+                    "numbers in q and k",
+                    layer, ShowCount(without_weight), ShowCount(rows)));
+  }
   return notes;
 }
 

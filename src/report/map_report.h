@@ -26,7 +26,7 @@ struct MapLink {
   double weight = 0;
 };
 
-/// One head in a line. Means are over the queries that see a key; NaN where there is none.
+/// One head in a line. Means are over the queries that see a key with a score above −inf; NaN where there is none.
 struct HeadFacts {
   std::int64_t batch = 0, head = 0;
   std::optional<HeadKind> kind = {};  // not there without positions, nor where the score is NaN: then nothing is known
@@ -70,7 +70,7 @@ LayerMap MapLayer(const io::Problem& problem, const MapRequest& request, const E
 /// What MapLayer will hold when it is done, in bytes, context included; and what it needs meanwhile besides. Throws Error.
 double MapBytes(const PlanShape& shape, const MapRequest& request);
 double MapScratchBytes(const io::Problem& problem, const MapRequest& request, const ExecOptions& exec);
-/// What is odd about a layer's rows, a line each: queries that see no key, weights that are not numbers.
+/// What is odd about a layer's rows, a line each: queries that see no key, or none with a score above −inf; weights that are not numbers.
 std::vector<std::string> RowNotes(const LayerMap& map);
 
 /// Whether query positions are known: q_offset is stated, or follows from kv_lens, or from queries and keys of the same texts.

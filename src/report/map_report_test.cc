@@ -183,6 +183,27 @@ TEST(MapReportTest, LastQueriesOfAProblemWithoutPlacesAreNotGivenAny) {
   EXPECT_EQ(problem.params.q_offset.value(), 0);
 }
 
+// Query 0 sees no key, query 1 only one whose score is −inf; 2 and 3 see others besides.
+TEST(MapReportTest, RowsWithoutWeightAreInNoMeanAndInTheNotes) {
+  const Tensor q = Tensor::Of<float>({1, 1, 4, 1}, {1, 1, 1, 1});
+  const Tensor k = Tensor::Of<float>({1, 1, 4, 1}, {-std::numeric_limits<float>::infinity(), 0.5f, 0.5f, 9});
+  const Tensor v = test::Numbers(DType::kF32, {1, 1, 4, 2}, 1);
+  io::Problem problem;
+  problem.q = q, problem.k = k, problem.v = v;
+  problem.shape = PlanShape::Of(q, k, v);
+  problem.params.causal = true;
+  problem.params.q_offset = -1;
+  const LayerMap map = MapLayer(problem, {}, {.threads = 1});
+  EXPECT_EQ(map.summary.empty_rows, 1);
+  EXPECT_NEAR(map.Facts(0, 0).entropy, std::log(2.0) / 2, 1e-6);
+  EXPECT_EQ(map.Facts(0, 0).first_key_share, 0);
+  EXPECT_EQ(map.Facts(0, 0).distance, 1.25);
+  EXPECT_EQ(RowNotes(map), (std::vector<std::string>{
+                               "1 of 4 rows see no key, so that their weights are 0",
+                               "1 of 4 rows see keys, but only scores of -inf, so that their weights are 0; look for Inf and too "
+                               "large numbers in q and k"}));
+}
+
 class Hostile : public testing::Test {
  protected:
   Hostile() : x_(Tensor::Of<float>({1, 1, 3, 2}, {1, -2, 0.5, 3, -1, 0.25})) {
