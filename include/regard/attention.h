@@ -88,9 +88,9 @@ struct AttentionParams {
   /// (not with dropout, whose mask goes by rows of q and k).
   TensorView q_segments = {};
   TensorView kv_segments = {};
-  /// Float [heads], finite.
+  /// Float [heads], finite, at most 2¹²⁷ = 1.7·10³⁸ either way.
   TensorView alibi_slopes = {};
-  /// Float [heads]: logits that enter the denominator only. −inf is "no sink"; +inf and NaN are errors.
+  /// Float [heads]: logits that enter the denominator only. −inf is "no sink"; NaN and more than 2¹²⁷ are errors.
   TensorView sinks = {};
 
   /// For training: each weight is dropped with this probability p, in [0, 1), and those kept are multiplied by 1/(1 − p), so that the context

@@ -345,6 +345,10 @@ Status BindPositions(const AttentionParams& params, const Inputs& in, const Prob
 
 // ----------------------------------------------------------------------------------------------------- slopes and sinks
 
+// Kernels take them times log2 e in f32, which has to be finite.
+constexpr double kLargestPerHead = 0x1p127;
+
+// minus_infinity: it is allowed, and with it what is so far below that f32 takes it for the same.
 Status BindPerHead(const char* name, const TensorView& view, std::int64_t heads, bool minus_infinity, View4* out) {
   if (view.rank() != 1 || view.shape()[0] != heads) {
     return Status::Failure(kShapeMismatch, "%s: shape %s; give [heads] = [%" PRId64 "]", name, ShapeText(view.shape()).text,
@@ -357,6 +361,10 @@ Status BindPerHead(const char* name, const TensorView& view, std::int64_t heads,
     if (!allowed) {
       return Status::Failure(kInvalidArgument, "%s: %s[%" PRId64 "]=%g; give finite numbers%s", name, name, h, value,
                              minus_infinity ? ", or −inf for no sink" : "");
+    }
+    if (value > kLargestPerHead || (!minus_infinity && value < -kLargestPerHead)) {
+      return Status::Failure(kInvalidArgument, "%s: %s[%" PRId64 "]=%g is more than f32 computes with; give 1.7e38 at most", name,
+                             name, h, value);
     }
   }
   return {};

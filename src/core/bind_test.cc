@@ -326,6 +326,28 @@ TEST_F(BindTest, RefusesSlopesAndSinks) {
   }
 }
 
+// Of f64 what f32 does not hold; of f32 what it does not in log2 units. A sink far below is none.
+TEST_F(BindTest, RefusesSlopesAndSinksThatF32DoesNotComputeWith) {
+  const float largest[] = {0x1p127f, 1, 0, -0x1p127f}, large[] = {0, 3e38f, 0, 0};
+  const double huge[] = {0, 1e39, 0, 0}, low[] = {0, -1e39, 0, 0};
+  params_.sinks = View(largest, {4});
+  EXPECT_TRUE(Run().ok());
+  params_.sinks = View(large, {4});
+  Expect(Run(), ErrorCode::kInvalidArgument, "sinks: sinks[1]=3e+38 is more than f32 computes with; give 1.7e38 at most");
+  params_.sinks = View(huge, {4});
+  Expect(Run(), ErrorCode::kInvalidArgument, "sinks: sinks[1]=1e+39 is more than");
+  params_.sinks = View(low, {4});
+  EXPECT_TRUE(Run().ok());
+  params_.sinks = {};
+  params_.q_offset = 0;
+  params_.alibi_slopes = View(largest, {4});
+  EXPECT_TRUE(Run().ok());
+  params_.alibi_slopes = View(huge, {4});
+  Expect(Run(), ErrorCode::kInvalidArgument, "alibi_slopes: alibi_slopes[1]=1e+39 is more than");
+  params_.alibi_slopes = View(low, {4});
+  Expect(Run(), ErrorCode::kInvalidArgument, "alibi_slopes: alibi_slopes[1]=-1e+39 is more than");
+}
+
 TEST_F(BindTest, OutputsHaveTheContractsShapes) {
   Tensor context(DType::kF16, {2, 4, 3, 6}), lse(DType::kF64, {2, 4, 3}), weights(DType::kF32, {2, 4, 3, 5}),
       integers(DType::kI32, {2, 4, 3});

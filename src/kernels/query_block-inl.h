@@ -164,10 +164,11 @@ struct CallConstants {
 };
 
 HWY_INLINE CallConstants MakeConstants(const KvHead& kv, const RowOptions& options, double tanh_prescale) {
-  // Caps below 2^−60 would overflow here. From there on the cap leaves nothing of a score either way.
-  const double to_log2 = options.soft_cap > 0 ? std::min(tanh_prescale / options.soft_cap, 0x1p60) : kLog2E;
-  return {kv, options, static_cast<float>(options.scale * to_log2), static_cast<float>(options.soft_cap * kLog2E),
-          options.has_alibi};
+  // Caps below 2^−60 would overflow here; from there on the cap leaves nothing of a score either way. Caps above 2^127 would in log2 units, and
+  // are held there.
+  const double cap = std::min<double>(options.soft_cap, 0x1p127);
+  const double to_log2 = cap > 0 ? std::min(tanh_prescale / cap, 0x1p60) : kLog2E;
+  return {kv, options, static_cast<float>(options.scale * to_log2), static_cast<float>(cap * kLog2E), options.has_alibi};
 }
 
 /// What is the same for all blocks of keys; places are counted from the first key of a block, until BindKeys says otherwise.

@@ -1,6 +1,7 @@
 // The edge rules of the contract, one by one, by every path.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -131,6 +132,21 @@ TEST_P(Edges, ACapMakesInfiniteScoresFinite) {
   const Tensor q = Column({1}), k = Column({kInfinity, -kInfinity}), v = Column({1, 0});
   const AttentionResult r = Run(q, k, v, {.scale = 1.0f, .soft_cap = 2});
   EXPECT_NEAR(r.context(0, 0), 1 / (1 + std::exp(-4.0)), 1e-6);
+}
+
+// In log2 units the largest caps would be infinite. For few rows and for many.
+TEST_P(Edges, TheLargestCapCapsNothing) {
+  for (const std::int64_t rows : {1, 20}) {
+    Tensor q(DType::kF32, {rows, 1});
+    std::fill_n(q.MutableAs<float>(), rows, 1.0f);
+    const Tensor k = Column({0, 1, -2}), v = Column({1, 2, 4});
+    const AttentionResult with = Run(q, k, v, {.scale = 1.0f, .soft_cap = std::numeric_limits<float>::max()}),
+                          without = Run(q, k, v, {.scale = 1.0f});
+    for (std::int64_t i = 0; i < rows; ++i) {
+      EXPECT_NEAR(with.context(i, 0), without.context(i, 0), 1e-5);
+      EXPECT_NEAR(with.lse(i), without.lse(i), 1e-5);
+    }
+  }
 }
 
 TEST_P(Edges, AVisibleNonFiniteValueSpoilsItsElement) {
