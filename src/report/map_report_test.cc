@@ -197,7 +197,7 @@ TEST(MapReportTest, RowsWithoutWeightAreInNoMeanAndInTheNotes) {
   EXPECT_EQ(map.summary.empty_rows, 1);
   EXPECT_NEAR(map.Facts(0, 0).entropy, std::log(2.0) / 2, 1e-6);
   EXPECT_EQ(map.Facts(0, 0).first_key_share, 0);
-  EXPECT_EQ(map.Facts(0, 0).distance, 1.25);
+  EXPECT_EQ(map.Facts(0, 0).distance, 0.25);
   EXPECT_EQ(RowNotes(map), (std::vector<std::string>{
                                "1 of 4 rows see no key, so that their weights are 0",
                                "1 of 4 rows see keys, but only scores of -inf, so that their weights are 0; look for Inf and too "

@@ -136,7 +136,7 @@ TEST(Projections, RefuseWhatDoesNotFit) {
   ExpectError([&] { Project(row, {}); }, ErrorCode::kShapeMismatch, "inputs: shape 6;");
   ExpectError([&] { Project(integers, {}); }, ErrorCode::kInvalidArgument, "inputs: element type i8");
   ExpectError([&] { with([&](Projections& p) { p.w_query = wide; }); }, ErrorCode::kShapeMismatch,
-              "w_query: shape 6×8, expected [out, in] with in=6; check the axis order");
+              "w_query: shape 6×8, expected [out, in] with in=6; transpose it");
   ExpectError([&] { with([&](Projections& p) { p.w_key = wide.view().Transpose(0, 1).Slice(1, 0, 5); }); },
               ErrorCode::kShapeMismatch, "w_key: ");
   ExpectError([&] { with([&](Projections& p) { p.w_value = row; }); }, ErrorCode::kShapeMismatch,
