@@ -123,6 +123,13 @@ std::shared_ptr<const Operands> ReplaceOperands(const Case& c, std::shared_ptr<c
 std::vector<double> LogSpaced(double from, double to, int count);
 std::vector<double> Spaced(double from, double to, int count);
 
+/// Which of q and k a mistake is in. In one alone it is tried last, and not in pairs: complexity 2.
+struct QueriesOrKeys {
+  const char* name;
+  bool of_q, of_k;
+};
+inline constexpr QueriesOrKeys kQueriesOrKeys[] = {{"q and k", true, true}, {"q", true, false}, {"k", false, true}};
+
 /// 1, 2, 4, … below `limit`, and the sizes that kernels use (24, 48, 80, 96, 160, 192, …).
 std::vector<std::int64_t> BlockSizes(std::int64_t limit);
 

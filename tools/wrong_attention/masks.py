@@ -81,4 +81,5 @@ fault("F106", bias=True)(lambda p: attend(p, scores=lambda s: s + p.scale * p.bi
 fault("F106", bias=True)(lambda p: attend(p, scores=lambda s: s - p.bias, bias=False))
 fault("F106", bias=True)(lambda p: attend(p, scores=lambda s: s + float(p.rng.choice([np.log(2), 0.3, 2.5])) * p.bias, bias=False))
 fault("F107", bias=True, Tk=13, Tq=13)(lambda p: attend(p, scores=lambda s: s + p.bias.swapaxes(-1, -2), bias=False))
+fault("F107", causal=True)(lambda p: attend(p, see=visible(p, causal=False, left=0)))
 fault("F107", mask=True, Tk=13, Tq=13)(lambda p: attend(p, see=np.broadcast_to(rules(p) & p.mask.swapaxes(-1, -2), (p.B, p.H, p.Tq, p.Tk))))

@@ -61,6 +61,8 @@ rope("F28", d=8, B=3, row_positions=True, Tk=21, Tq=21)(lambda p, q, k, qp, kp: 
 rope("F29", d=8, G=3, group=1)(lambda p, q, k, qp, kp: tuple(rotate(x, np.arange(x.shape[1], dtype=float)[None, :, None]) for x in (q, k)))
 rope("F111", d=8)(lambda p, q, k, qp, kp: (q, k))
 rope("F111", d=8, with_pre=False)(lambda p, q, k, qp, kp: (q, k))
+rope("F111", d=8)(lambda p, q, k, qp, kp: (rotate(q, qp), k))
+rope("F111", d=8, with_pre=False)(lambda p, q, k, qp, kp: (rotate(rotate(q, qp), qp), rotate(k, kp)))
 rope("F111", d=8)(lambda p, q, k, qp, kp: (rotate(rotate(q, qp), qp), rotate(rotate(k, kp), kp)))
 
 

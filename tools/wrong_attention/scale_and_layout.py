@@ -79,6 +79,7 @@ def fused_order(p):
 
 fault("F19", d=8, dv=8)(lambda p: attend(p, v=repeat(p.k, p)))
 fault("F19", d=8, dv=8)(lambda p: attend(p, k=repeat(p.v, p), v=repeat(p.k, p)))
+fault("F19", d=8, dv=8)(lambda p: attend(p, k=repeat(p.v, p)))
 
 
 @fault("F20", B=2, G=3, group=1, mask=True)
@@ -137,6 +138,12 @@ def shuffled_caches(p):
     return attend(p, k=repeat(p.k, p)[order], v=repeat(p.v, p)[order])
 
 
+@fault("F105", B=4)
+def another_cache_of_values(p):
+    order = np.roll(np.arange(4), int(p.rng.integers(1, 4)))
+    return attend(p, **({"k": repeat(p.k, p)[order]} if p.rng.random() < 0.5 else {"v": repeat(p.v, p)[order]}))
+
+
 def normalised(p, size):
     epsilon = p.rng.choice([1e-6, 1e-5])
     over = lambda x: x / size(x.astype(float), epsilon)
@@ -145,6 +152,8 @@ def normalised(p, size):
 
 fault("F110")(lambda p: normalised(p, lambda x, epsilon: np.linalg.norm(x, axis=-1, keepdims=True)))
 fault("F110")(lambda p: normalised(p, lambda x, epsilon: np.sqrt((x**2).mean(-1, keepdims=True) + epsilon)))
+fault("F110")(lambda p: attend(p, q=(p.q - p.q.mean(-1, keepdims=True, dtype=float)) / np.sqrt(p.q.astype(float).var(-1, keepdims=True) + 1e-5)))
+fault("F110")(lambda p: attend(p, k=repeat(p.k, p) / np.linalg.norm(repeat(p.k, p), axis=-1, keepdims=True)))
 fault("F110", G=2)(lambda p: normalised(p, lambda x, epsilon: np.sqrt((x**2).mean((1, 3), keepdims=True) + epsilon)))
 
 

@@ -1,5 +1,6 @@
 // Faults of the batch: F105. Whose keys and values a sequence reads, and where its results go.
 #include <algorithm>
+#include <utility>
 
 #include "diagnose/fault.h"
 
@@ -8,14 +9,19 @@ namespace {
 
 constexpr std::int64_t kMostSequences = 64;  // each needs a copy of the keys and values of all
 
-// Sequence b reads the keys and values of sequence of[b].
-std::function<void(Variant&)> UseKeysOf(const Case& c, const std::vector<std::int64_t>& of) {
-  const auto from = [of](RowSource::From source) {
-    return [of, source](std::int64_t b, std::int64_t head, std::int64_t t) {
-      return RowSource{source, of[static_cast<std::size_t>(b)], head, t};
+enum class Of { kKeys, kValues, kBoth };
+
+// Sequence b reads the keys or values of sequence order[b], or both.
+std::function<void(Variant&)> UseKeysOf(const Case& c, Of of, const std::vector<std::int64_t>& order) {
+  const auto from = [order](RowSource::From source) {
+    return [order, source](std::int64_t b, std::int64_t head, std::int64_t t) {
+      return RowSource{source, order[static_cast<std::size_t>(b)], head, t};
     };
   };
-  return [&c, from](Variant& v) { v.operands = GatherOperands(c, {}, from(RowSource::From::kK), from(RowSource::From::kV)); };
+  return [&c, of, from](Variant& v) {
+    v.operands = GatherOperands(c, {}, of == Of::kValues ? RowMap() : from(RowSource::From::kK),
+                                of == Of::kKeys ? RowMap() : from(RowSource::From::kV));
+  };
 }
 
 std::function<void(Variant&)> UseResultsOf(const std::vector<std::int64_t>& of) {
@@ -44,16 +50,21 @@ void SequencesMixedUp(const Case& c, Proposals& p) {
   const std::int64_t batch = c.problem().batch;
   if (batch == 1) return;
   const std::vector<std::int64_t> first(static_cast<std::size_t>(batch), 0);
-  p.Add(UseKeysOf(c, first), {{"sequence", 0}, {"of", 0, "k and v"}});
+  p.Add(UseKeysOf(c, Of::kBoth, first), {{"sequence", 0}, {"of", 0, "k and v"}});
   p.AddWithSlots(slot::kOutput, UseResultsOf(first), {{"sequence", 0}, {"of", 0, "q, k and v"}});
   if (batch > kMostSequences) return;
   const auto shifted = [batch](std::int64_t shift) {
-    std::vector<std::int64_t> of(static_cast<std::size_t>(batch));
-    for (std::int64_t b = 0; b < batch; ++b) of[static_cast<std::size_t>(b)] = (b + shift) % batch;
-    return of;
+    std::vector<std::int64_t> order(static_cast<std::size_t>(batch));
+    for (std::int64_t b = 0; b < batch; ++b) order[static_cast<std::size_t>(b)] = (b + shift) % batch;
+    return order;
   };
-  const std::vector<std::int64_t> keys = SolveOrder(c, [&](std::int64_t shift) { return UseKeysOf(c, shifted(shift)); });
-  if (!keys.empty()) p.Add(UseKeysOf(c, keys), {{"kv_of_sequence", 0, ListText(keys)}}, 2);
+  constexpr std::pair<Of, const char*> kWhich[] = {
+      {Of::kBoth, "kv_of_sequence"}, {Of::kKeys, "k_of_sequence"}, {Of::kValues, "v_of_sequence"}};
+  for (const auto& [of, name] : kWhich) {
+    const std::vector<std::int64_t> order =
+        SolveOrder(c, [&c, of = of, &shifted](std::int64_t shift) { return UseKeysOf(c, of, shifted(shift)); });
+    if (!order.empty()) p.Add(UseKeysOf(c, of, order), {{name, 0, ListText(order)}}, 2);
+  }
   const std::vector<std::int64_t> results = SolveOrder(c, [&](std::int64_t shift) { return UseResultsOf(shifted(shift)); });
   if (!results.empty()) p.AddWithSlots(slot::kOutput, UseResultsOf(results), {{"result_of_sequence", 0, ListText(results)}}, 2);
 }

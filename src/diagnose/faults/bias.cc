@@ -39,6 +39,10 @@ void BiasInOtherUnits(const Case& c, Proposals& p) {
 
 void MaskOrBiasTransposed(const Case& c, Proposals& p) {
   const Problem& x = c.problem();
+  if (x.causal && !x.window_left) {
+    p.AddWithSlots(slot::kCausal | slot::kWindow, [](Variant& v) { v.rules.causal = false, v.rules.window_left = 0; },
+                   {{"of", 0, "causal mask: triu for tril"}});
+  }
   if (x.q_len != x.kv_len || x.q_len == 1 || (x.mask.data == nullptr && x.bias.data == nullptr)) return;
   p.Add([](Variant& v) {
     v.rules.mask_transposed = true;

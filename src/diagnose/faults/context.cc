@@ -35,6 +35,8 @@ void KeysForValues(const Case& c, Proposals& p) {
       slot::kOperands,
       [&c](Variant& v) { v.operands = ReplaceOperands(c, {}, c.evaluator().operands().v, c.evaluator().operands().k); },
       {{"values", 0, "k"}, {"keys", 0, "v"}});
+  p.AddWithSlots(slot::kOperands, [&c](Variant& v) { v.operands = ReplaceOperands(c, {}, c.evaluator().operands().v, {}); },
+                 {{"keys", 0, "v"}});
   if (c.problem().q_len != c.problem().kv_len) return;
   p.AddWithSlots(slot::kValues, [](Variant& v) { v.product = [](RowState& s) { MultiplyByRows(s, QueryRow); }; },
                  {{"values", 0, "q"}});

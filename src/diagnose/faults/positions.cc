@@ -225,17 +225,27 @@ void RowPositionsIgnored(const Case& c, Proposals& p) {
 
 void NotRotatedOrTwice(const Case& c, Proposals& p) {
   const std::vector<Unrotated> found = FindRotations(c);
-  for (const Unrotated& u : found) {
-    p.Add([&c, u](Variant& v) { v.operands = ReplaceOperands(c, u.q, u.k, {}); },
-          {{"rotated", 0, "not at all"}, {"pairs", 0, NameOf(u.rotation.pairing)}, {"base", u.rotation.base}}, Complexity(c));
-  }
   if (found.empty()) return;  // no rotation fits these tensors, or they are too large
-  const Operands& o = c.evaluator().operands();
+  const Rotation& first = found[0].rotation;
+  const PositionOf query = RightQuery(c), key = RightKey(c);
   for (const Rotation& rotation : UsualRotations()) {
-    if (Complexity(c) == 0 && (rotation.pairing != found[0].rotation.pairing || rotation.base != found[0].rotation.base))
-      continue;
-    p.Add(RotateAgain(c, {rotation, o.q, o.k}, rotation, RightQuery(c), RightKey(c)),
-          {{"rotated", 0, "once more"}, {"pairs", 0, NameOf(rotation.pairing)}, {"base", rotation.base}}, Complexity(c));
+    if (Complexity(c) == 0 && (rotation.pairing != first.pairing || rotation.base != first.base)) continue;
+    for (const double sign : {-1.0, 1.0}) {
+      for (const auto& [of, of_q, of_k] : kQueriesOrKeys) {
+        p.Add(
+            [=, &c](Variant& v) {
+              const Operands& o = c.evaluator().operands();
+              const Values q = of_q ? Rotated(*o.q, o.heads, o.q_len, o.head_dim, query, rotation, sign) : nullptr;
+              const Values k = of_k ? Rotated(*o.k, o.kv_heads, o.kv_len, o.head_dim, key, rotation, sign) : nullptr;
+              v.operands = ReplaceOperands(c, q, k, {});
+            },
+            {{"of", 0, of},
+             {"rotated", 0, sign < 0 ? "not at all" : "once more"},
+             {"pairs", 0, NameOf(rotation.pairing)},
+             {"base", rotation.base}},
+            of_q && of_k ? Complexity(c) : 2);
+      }
+    }
   }
 }
 

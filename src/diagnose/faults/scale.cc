@@ -1,6 +1,5 @@
 // Faults of the scale and of the size of q and k: F01–F08, F110.
 #include <cmath>
-#include <numeric>
 #include <set>
 
 #include "diagnose/fault.h"
@@ -128,22 +127,28 @@ void ValueScale(const Case& c, Proposals& p) {
               [describe](double ratio) { return describe(-ratio); });
 }
 
-// Rows divided by their size: ‖row‖, or the root mean square of a row or of all heads of a token.
+enum class Norm { kLength, kRootMeanSquare, kLayer };  // ‖row‖; √(mean square + ε); the same after subtracting the mean
+
+// Rows divided by their size, each by its own, or all heads of a token by that of all together.
 std::shared_ptr<const std::vector<double>> Normalised(const std::vector<double>& rows, std::int64_t heads, std::int64_t len,
-                                                      std::int64_t dim, bool of_all_heads, bool rms, double epsilon) {
+                                                      std::int64_t dim, bool of_all_heads, Norm norm, double epsilon) {
   auto normalised = std::make_shared<std::vector<double>>(rows);
   const std::int64_t parts = of_all_heads ? heads : 1, batch = static_cast<std::int64_t>(rows.size()) / (heads * len * dim);
   for (std::int64_t b = 0; b < batch; ++b) {
     for (std::int64_t first = 0; first < heads; first += parts) {
       for (std::int64_t t = 0; t < len; ++t) {
-        const auto row = [&](std::int64_t part) { return normalised->data() + ((b * heads + first + part) * len + t) * dim; };
-        double squares = 0;
-        for (std::int64_t part = 0; part < parts; ++part)
-          squares += std::inner_product(row(part), row(part) + dim, row(part), 0.0);
-        const double size = std::sqrt(rms ? squares / Size(parts * dim) + epsilon : squares);
-        for (std::int64_t part = 0; part < parts; ++part) {
-          for (std::int64_t d = 0; d < dim; ++d) row(part)[d] = size > 0 ? row(part)[d] / size : 0;
-        }
+        const auto for_each = [&](const auto& action) {
+          for (std::int64_t part = 0; part < parts; ++part) {
+            double* const row = normalised->data() + ((b * heads + first + part) * len + t) * dim;
+            for (std::int64_t d = 0; d < dim; ++d) action(row[d]);
+          }
+        };
+        double sum = 0, squares = 0;
+        for_each([&](double x) { sum += x; });
+        const double mean = norm == Norm::kLayer ? sum / Size(parts * dim) : 0;
+        for_each([&](double x) { squares += (x - mean) * (x - mean); });
+        const double size = std::sqrt(norm == Norm::kLength ? squares : squares / Size(parts * dim) + epsilon);
+        for_each([&](double& x) { x = size > 0 ? (x - mean) / size : 0; });
       }
     }
   }
@@ -151,20 +156,23 @@ std::shared_ptr<const std::vector<double>> Normalised(const std::vector<double>&
 }
 
 void QueriesAndKeysNormalised(const Case& c, Proposals& p) {
-  const auto add = [&](bool of_all_heads, bool rms, double epsilon, const std::vector<ExplanationParam>& params) {
-    p.Add(
-        [&c, of_all_heads, rms, epsilon](Variant& v) {
-          const Operands& o = c.evaluator().operands();
-          v.operands = ReplaceOperands(c, Normalised(*o.q, o.heads, o.q_len, o.head_dim, of_all_heads, rms, epsilon),
-                                       Normalised(*o.k, o.kv_heads, o.kv_len, o.head_dim, of_all_heads, rms, epsilon), {});
-        },
-        params);
+  const auto add = [&](const char* divisor, bool of_all_heads, Norm norm, double epsilon) {
+    for (const auto& [of, of_q, of_k] : kQueriesOrKeys) {
+      p.Add(
+          [=, &c](Variant& v) {
+            const Operands& o = c.evaluator().operands();
+            const auto q = of_q ? Normalised(*o.q, o.heads, o.q_len, o.head_dim, of_all_heads, norm, epsilon) : nullptr;
+            const auto k = of_k ? Normalised(*o.k, o.kv_heads, o.kv_len, o.head_dim, of_all_heads, norm, epsilon) : nullptr;
+            v.operands = ReplaceOperands(c, q, k, {});
+          },
+          {{"of", 0, of}, {"divided_by", 0, divisor}, {"epsilon", epsilon}}, of_q && of_k ? 0 : 2);
+    }
   };
-  add(false, false, 0, {{"divided_by", 0, "the norm of each row"}});
+  add("the norm of each row", false, Norm::kLength, 0);
   for (const double epsilon : {0.0, 1e-6, 1e-5}) {
-    add(false, true, epsilon, {{"divided_by", 0, "the root mean square of each row"}, {"epsilon", epsilon}});
-    if (c.problem().heads > 1)
-      add(true, true, epsilon, {{"divided_by", 0, "the root mean square over all heads"}, {"epsilon", epsilon}});
+    add("the root mean square of each row", false, Norm::kRootMeanSquare, epsilon);
+    add("the standard deviation of each row, less its mean", false, Norm::kLayer, epsilon);
+    if (c.problem().heads > 1) add("the root mean square over all heads", true, Norm::kRootMeanSquare, epsilon);
   }
 }
 
@@ -189,7 +197,7 @@ constexpr Fault kFaults[] = {
      "every row of the weights sums to the scale", "scale the scores, before the softmax", ScaleAfterSoftmax},
     {"F08", "factor on the values", Stage::kContext, slot::kValues, "factor·weights·v",
      "weights are right, the context is off by one constant ratio", "apply the model's factor on v exactly once", ValueScale},
-    {"F110", "q and k normalised", Stage::kInputs, slot::kOperands, "softmax(scale·q̂·k̂ᵀ)",
+    {"F110", "q and k normalised", Stage::kInputs, slot::kOperands, "softmax(scale·q̂·k̂ᵀ), or only one of them",
      "scores are bounded by the scale, or by scale·head_dim",
      "normalise here too (QK norm) and give q and k after it, or leave it out there", QueriesAndKeysNormalised},
 };
