@@ -171,10 +171,11 @@ std::vector<std::int64_t> BlockSizes(std::int64_t limit) {
 std::vector<std::int64_t> SolveEach(const Case& c, std::int64_t RowId::* axis, std::int64_t size, std::int64_t options,
                                     const std::function<Variant(std::int64_t)>& variant, const Stage* only) {
   constexpr std::size_t kRowsOfEach = 2;
-  constexpr double kBudget = 3e10;  // multiplications, about ten seconds on one core
+  constexpr std::int64_t kFirstLook = 8;  // dimensions of a context that reject nearly everything
+  constexpr double kBudget = 1e10;        // multiplications, some seconds on one core
   std::vector<std::int64_t> found(static_cast<std::size_t>(size), -1);
   const Problem& p = c.problem();
-  const double price = static_cast<double>(p.kv_len * (p.head_dim + 2 * p.v_dim));
+  const double price = static_cast<double>(p.kv_len * (p.head_dim + 2 * kFirstLook));
   if (static_cast<double>(size * options) * price > kBudget) return found;
   std::vector<std::vector<RowId>> wrong(static_cast<std::size_t>(size));
   for (std::size_t r = 0; r < c.rows().size(); ++r) {
@@ -185,10 +186,12 @@ std::vector<std::int64_t> SolveEach(const Case& c, std::int64_t RowId::* axis, s
     const Variant v = variant(option);
     ParallelFor(c.threads(), size, [&](std::int64_t n, int) {
       const std::vector<RowId>& rows = wrong[static_cast<std::size_t>(n)];
-      RowState state;
-      const bool fits =
-          found[static_cast<std::size_t>(n)] < 0 && !rows.empty() &&
-          std::all_of(rows.begin(), rows.end(), [&](RowId row) { return c.Compare(v, row, &state, only).Matches(); });
+      if (found[static_cast<std::size_t>(n)] >= 0 || rows.empty() || c.stopped()) return;
+      RowState quick, state;
+      quick.max_dims = kFirstLook;
+      const bool fits = c.Compare(v, rows[0], &quick, only).Matches() && std::all_of(rows.begin(), rows.end(), [&](RowId row) {
+                          return c.Compare(v, row, &state, only).Matches();
+                        });
       if (fits) found[static_cast<std::size_t>(n)] = option;
     });
   }

@@ -5,11 +5,18 @@
 
 namespace regard::internal {
 
+namespace {
+
+constexpr std::int64_t kMostElements = 100'000'000;  // each is held a second time, as a double
+
+}  // namespace
+
 std::vector<Candidate> MatchInOtherLayout(const DiagnosisProblem& problem, const ObservedTensors& observed,
                                           const DiagnoseOptions& options) {
   for (const TensorView* const tensor : {&problem.q, &problem.k, &problem.v, &observed.context}) {
     if (!*tensor || tensor->rank() != 4) return {};
   }
+  if (problem.q.num_elements() + problem.k.num_elements() + problem.v.num_elements() > kMostElements) return {};
   const DiagnosisProblem other{.q = problem.q.Transpose(1, 2),
                                .k = problem.k.Transpose(1, 2),
                                .v = problem.v.Transpose(1, 2),

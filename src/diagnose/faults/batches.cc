@@ -7,7 +7,7 @@
 namespace regard::internal {
 namespace {
 
-constexpr std::int64_t kMostSequences = 64;  // each needs a copy of the keys and values of all
+constexpr double kMostCopied = 2e8;  // numbers: trying a sequence's neighbours takes a copy of the keys and values of all
 
 enum class Of { kKeys, kValues, kBoth };
 
@@ -52,7 +52,8 @@ void SequencesMixedUp(const Case& c, Proposals& p) {
   const std::vector<std::int64_t> first(static_cast<std::size_t>(batch), 0);
   p.Add(UseKeysOf(c, Of::kBoth, first), {{"sequence", 0}, {"of", 0, "k and v"}});
   p.AddWithSlots(slot::kOutput, UseResultsOf(first), {{"sequence", 0}, {"of", 0, "q, k and v"}});
-  if (batch > kMostSequences) return;
+  const Operands& o = c.evaluator().operands();
+  if (static_cast<double>(batch) * static_cast<double>(o.k->size() + o.v->size()) > kMostCopied) return;
   const auto shifted = [batch](std::int64_t shift) {
     std::vector<std::int64_t> order(static_cast<std::size_t>(batch));
     for (std::int64_t b = 0; b < batch; ++b) order[static_cast<std::size_t>(b)] = (b + shift) % batch;
