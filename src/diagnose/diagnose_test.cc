@@ -513,6 +513,12 @@ TEST(Diagnose, ManyHeadsAndSequencesInAnotherOrder) {
   EXPECT_EQ(heads.explanations.at(0).params.at(0).text.substr(0, 10), "3,10,17,24");
 }
 
+TEST(Diagnose, RowsWithoutAnyKeys) {
+  const Tensor q = Noise({1, 2, 3, 4}, 0.7), none(DType::kF32, {1, 2, 0, 4});
+  const Diagnosis d = Diagnose({.q = q, .k = none, .v = none}, {.context = Noise({1, 2, 3, 4}, 2.9)});
+  EXPECT_EQ(d.where.rows_wrong, 6);
+}
+
 // Whatever overflows makes NaN of everything: constants and pairs that do too explain nothing.
 TEST(Diagnose, NaNEverywhereIsNoPair) {
   const Tensor q = Noise({1, 2, 9, 4}, 0.7), k = Noise({1, 2, 9, 4}, 1.3), v = Noise({1, 2, 9, 4}, 2.9);

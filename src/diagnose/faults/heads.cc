@@ -22,7 +22,7 @@ std::function<void(Variant&)> UseHeads(const Case& c, std::vector<std::int64_t> 
   };
 }
 
-// The kv head that each query head reads, found head by head; empty when every head reads its own, or one that fits is not found.
+// The kv head that each query head reads, found head by head; empty when none reads another than its own.
 std::vector<std::int64_t> SolveHeadMap(const Case& c) {
   const Problem& x = c.problem();
   const std::vector<std::int64_t>& own = c.evaluator().operands().k_head;

@@ -1,4 +1,5 @@
 // Faults of the scale and of the size of q and k: F01–F08, F110.
+#include <algorithm>
 #include <cmath>
 #include <set>
 
@@ -133,29 +134,30 @@ enum class Norm { kLength, kRootMeanSquare, kLayer };  // ‖row‖; √(mean sq
 std::shared_ptr<const std::vector<double>> Normalised(const std::vector<double>& rows, std::int64_t heads, std::int64_t len,
                                                       std::int64_t dim, bool of_all_heads, Norm norm, double epsilon) {
   auto normalised = std::make_shared<std::vector<double>>(rows);
-  const std::int64_t parts = of_all_heads ? heads : 1, batch = static_cast<std::int64_t>(rows.size()) / (heads * len * dim);
-  for (std::int64_t b = 0; b < batch; ++b) {
-    for (std::int64_t first = 0; first < heads; first += parts) {
-      for (std::int64_t t = 0; t < len; ++t) {
-        const auto for_each = [&](const auto& action) {
-          for (std::int64_t part = 0; part < parts; ++part) {
-            double* const row = normalised->data() + ((b * heads + first + part) * len + t) * dim;
-            for (std::int64_t d = 0; d < dim; ++d) action(row[d]);
-          }
-        };
-        double sum = 0, squares = 0;
-        for_each([&](double x) { sum += x; });
-        const double mean = norm == Norm::kLayer ? sum / Size(parts * dim) : 0;
-        for_each([&](double x) { squares += (x - mean) * (x - mean); });
-        const double size = std::sqrt(norm == Norm::kLength ? squares : squares / Size(parts * dim) + epsilon);
-        for_each([&](double& x) { x = size > 0 ? (x - mean) / size : 0; });
-      }
+  const std::int64_t parts = of_all_heads ? heads : 1,
+                     all_heads = static_cast<std::int64_t>(rows.size()) / std::max<std::int64_t>(len * dim, 1);
+  for (std::int64_t first = 0; first < all_heads; first += parts) {  // of all sequences
+    for (std::int64_t t = 0; t < len; ++t) {
+      const auto for_each = [&](const auto& action) {
+        for (std::int64_t part = 0; part < parts; ++part) {
+          double* const row = normalised->data() + ((first + part) * len + t) * dim;
+          for (std::int64_t d = 0; d < dim; ++d) action(row[d]);
+        }
+      };
+      double sum = 0, squares = 0;
+      for_each([&](double x) { sum += x; });
+      const double mean = norm == Norm::kLayer ? sum / Size(parts * dim) : 0;
+      for_each([&](double x) { squares += (x - mean) * (x - mean); });
+      const double size = std::sqrt(norm == Norm::kLength ? squares : squares / Size(parts * dim) + epsilon);
+      for_each([&](double& x) { x = size > 0 ? (x - mean) / size : 0; });
     }
   }
   return normalised;
 }
 
 void QueriesAndKeysNormalised(const Case& c, Proposals& p) {
+  constexpr std::size_t kMostCopied = 20'000'000;  // numbers, each time: so that all of these take some seconds at most
+  if (c.evaluator().operands().q->size() + c.evaluator().operands().k->size() > kMostCopied) return;
   const auto add = [&](const char* divisor, bool of_all_heads, Norm norm, double epsilon) {
     for (const auto& [of, of_q, of_k] : kQueriesOrKeys) {
       p.Add(
