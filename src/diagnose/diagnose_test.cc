@@ -513,6 +513,23 @@ TEST(Diagnose, ManyHeadsAndSequencesInAnotherOrder) {
   EXPECT_EQ(heads.explanations.at(0).params.at(0).text.substr(0, 10), "3,10,17,24");
 }
 
+// One key of the other reading makes v of everything: that says nothing about the layout.
+TEST(Diagnose, OneHeadIsNoOtherLayout) {
+  const Tensor q = Noise({1, 1, 9, 4}, 0.7), k = Noise({1, 1, 9, 4}, 1.3), v = Noise({1, 1, 9, 4}, 2.9);
+  EXPECT_FALSE(Names(Diagnose({.q = q, .k = k, .v = v}, {.context = v}), "F100"));
+}
+
+// Keys repeated along tokens are more than the problem has; tests with the address sanitizer see who reads a bias or queries beside them.
+TEST(Diagnose, PairsWithMoreKeysThanThereAre) {
+  const Tensor q = Noise({1, 3, 7, 4}, 0.7), k = Noise({1, 1, 7, 4}, 1.3), v = Noise({1, 1, 7, 4}, 2.9);
+  const Tensor bias = Noise({1, 3, 7, 7}, 3.7), slopes = F32({3}, {0.5f, 0.25f, 0.125f}), other = Noise({1, 3, 7, 4}, 5.1);
+  for (const AttentionParams& params :
+       {AttentionParams{}, AttentionParams{.bias = bias}, AttentionParams{.alibi_slopes = slopes}}) {
+    const Diagnosis d = Diagnose({.q = q, .k = k, .v = v, .params = params}, {.context = other}, {}, {.threads = 1});
+    EXPECT_EQ(d.verdict, Verdict::kUnexplained) << d.summary;
+  }
+}
+
 TEST(Diagnose, RowsWithoutAnyKeys) {
   const Tensor q = Noise({1, 2, 3, 4}, 0.7), none(DType::kF32, {1, 2, 0, 4});
   const Diagnosis d = Diagnose({.q = q, .k = none, .v = none}, {.context = Noise({1, 2, 3, 4}, 2.9)});

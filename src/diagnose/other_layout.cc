@@ -16,6 +16,7 @@ std::vector<Candidate> MatchInOtherLayout(const DiagnosisProblem& problem, const
   for (const TensorView* const tensor : {&problem.q, &problem.k, &problem.v, &observed.context}) {
     if (!*tensor || tensor->rank() != 4) return {};
   }
+  if (problem.k.dim(1) <= 1) return {};  // one key: the context would be v, whatever q and k are
   if (problem.q.num_elements() + problem.k.num_elements() + problem.v.num_elements() > kMostElements) return {};
   const DiagnosisProblem other{.q = problem.q.Transpose(1, 2),
                                .k = problem.k.Transpose(1, 2),

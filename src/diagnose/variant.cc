@@ -158,8 +158,7 @@ void Evaluator::FindVisible(const Variant& variant, RowState& s) const {
   s.in_rules.assign(static_cast<std::size_t>(n), 0);
   s.num_visible = 0;
   for (std::int64_t j = 0; j < n; ++j) {
-    // A variant may have more keys than the problem; those have no place of their own.
-    const TokenPlace key = j < problem_.kv_len ? KeyPlace(row.b, j) : TokenPlace{0, j};
+    const TokenPlace key = KeyPlace(row.b, j);
     const bool packed = r.segments && problem_.q_segments.data != nullptr;
     const std::int64_t distance = (packed ? query.position - key.position : row.i - j) + offset;  // p − j
     bool sees = true;
@@ -183,6 +182,7 @@ void Evaluator::FindVisible(const Variant& variant, RowState& s) const {
 
 double Evaluator::Bias(RowId row, std::int64_t i, std::int64_t j) const {
   const View4& bias = problem_.bias;
+  if (j >= problem_.kv_len) return 0;
   return LoadDouble(bias.data, bias.dtype, bias.Offset(row.b, row.h, i, j));
 }
 
@@ -201,7 +201,7 @@ void Evaluator::AddBias(RowState& s, const BiasElement& element) const {
       added = element ? element(s, j) : Bias(row, row.i, j);
       if (added == -kInfinity) added = 0;
     }
-    const std::int64_t position = j < problem_.kv_len ? KeyPlace(row.b, j).position : j;
+    const std::int64_t position = KeyPlace(row.b, j).position;
     if (slope != 0) added -= slope * std::fabs(static_cast<double>(query.position + QOffset(row.b) - position));
     s.bias[static_cast<std::size_t>(j)] = added;
     s.masked[static_cast<std::size_t>(j)] += added;

@@ -145,7 +145,9 @@ class Evaluator {
   TokenPlace QueryPlace(std::int64_t b, std::int64_t i) const {
     return q_places_[static_cast<std::size_t>(b * problem_.q_len + i)];
   }
+  /// A variant may have more keys than the problem; those have no segment of their own.
   TokenPlace KeyPlace(std::int64_t b, std::int64_t j) const {
+    if (j >= problem_.kv_len) return {0, j};
     return k_places_[static_cast<std::size_t>(b * problem_.kv_len + j)];
   }
   double Slope(std::int64_t h) const;
@@ -153,7 +155,7 @@ class Evaluator {
   /// Adds bias and ALiBi to s.masked, and keeps what was added in s.bias. `element` takes the place of the bias of a key.
   using BiasElement = std::function<double(const RowState&, std::int64_t j)>;
   void AddBias(RowState& s, const BiasElement& element = nullptr) const;
-  /// Element (i, j) of the bias for sequence and head of a row; the problem has one.
+  /// Element (i, j) of the bias for sequence and head of a row, 0 for keys that only a variant has; the problem has one.
   double Bias(RowId row, std::int64_t i, std::int64_t j) const;
 
   /// Steps as the contract has them, for edits that change their input.

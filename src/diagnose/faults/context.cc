@@ -25,7 +25,11 @@ const double* KeyRow(const RowState& s, std::int64_t j) {
   return o.K(s.id.b, o.k_head[static_cast<std::size_t>(s.id.h)], j);
 }
 
-const double* QueryRow(const RowState& s, std::int64_t j) { return s.variant->operands->Q(s.id.b, s.id.h, j); }
+// A variant may have more keys than there are queries: the last one stands for them.
+const double* QueryRow(const RowState& s, std::int64_t j) {
+  const Operands& o = *s.variant->operands;
+  return o.Q(s.id.b, s.id.h, std::min(j, o.q_len - 1));
+}
 
 void KeysForValues(const Case& c, Proposals& p) {
   if (c.problem().head_dim != c.problem().v_dim) return;
@@ -161,19 +165,20 @@ void ChunkTwice(const Case& c, Proposals& p) {
 // Column i of the weights of head (b, h), computed once a variant.
 std::vector<double> ColumnOfWeights(RowState& s) {
   const std::int64_t n = static_cast<std::int64_t>(s.weights.size());
+  const std::int64_t rows = std::min(n, s.variant->operands->q_len);  // a variant may have more keys than there are queries
   std::vector<double>& weights = (*s.variant->memo)[{-1 - s.id.b, s.id.h}];  // [q_len, kv_len]; negative: not a key of ColumnLse
   if (weights.empty()) {
     Variant without = *s.variant;
     without.product = [](RowState& row) { row.context.assign(1, 0), row.magnitude.assign(1, 0); };
     without.output_row = nullptr;
     RowState row;
-    for (std::int64_t i = 0; i < n; ++i) {
+    for (std::int64_t i = 0; i < rows; ++i) {
       s.evaluator->Evaluate(without, {s.id.b, s.id.h, i}, &row);
       weights.insert(weights.end(), row.weights.begin(), row.weights.end());
     }
   }
   std::vector<double> column(static_cast<std::size_t>(n));
-  for (std::int64_t j = 0; j < n; ++j) column[static_cast<std::size_t>(j)] = weights[static_cast<std::size_t>(j * n + s.id.i)];
+  for (std::int64_t j = 0; j < rows; ++j) column[static_cast<std::size_t>(j)] = weights[static_cast<std::size_t>(j * n + s.id.i)];
   return column;
 }
 

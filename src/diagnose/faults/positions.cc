@@ -226,17 +226,24 @@ void RowPositionsIgnored(const Case& c, Proposals& p) {
 void NotRotatedOrTwice(const Case& c, Proposals& p) {
   const std::vector<Unrotated> found = FindRotations(c);
   if (found.empty()) return;  // no rotation fits these tensors, or they are too large
-  const Rotation& first = found[0].rotation;
+  const Unrotated unrotated = found[0];
+  const Rotation& first = unrotated.rotation;
   const PositionOf query = RightQuery(c), key = RightKey(c);
   for (const Rotation& rotation : UsualRotations()) {
     if (Complexity(c) == 0 && (rotation.pairing != first.pairing || rotation.base != first.base)) continue;
     for (const double sign : {-1.0, 1.0}) {
+      const auto turned = [&c, rotation, sign](const Values& rows, bool is_q, const PositionOf& position) {
+        const Operands& o = c.evaluator().operands();
+        return Rotated(*rows, is_q ? o.heads : o.kv_heads, is_q ? o.q_len : o.kv_len, o.head_dim, position, rotation, sign);
+      };
       for (const auto& [of, of_q, of_k] : kQueriesOrKeys) {
         p.Add(
             [=, &c](Variant& v) {
+              // Turning back what was stored rounded would round once more than the tensors that were given.
               const Operands& o = c.evaluator().operands();
-              const Values q = of_q ? Rotated(*o.q, o.heads, o.q_len, o.head_dim, query, rotation, sign) : nullptr;
-              const Values k = of_k ? Rotated(*o.k, o.kv_heads, o.kv_len, o.head_dim, key, rotation, sign) : nullptr;
+              const bool back = sign < 0;
+              const Values q = !of_q ? nullptr : back && c.given().q_pre_rope ? unrotated.q : turned(o.q, true, query);
+              const Values k = !of_k ? nullptr : back && c.given().k_pre_rope ? unrotated.k : turned(o.k, false, key);
               v.operands = ReplaceOperands(c, q, k, {});
             },
             {{"of", 0, of},
@@ -273,7 +280,7 @@ std::function<void(Variant&)> UseSlopes(std::function<double(const RowState&)> s
       for (std::size_t j = 0; j < s.masked.size(); ++j) {
         const std::int64_t key = static_cast<std::int64_t>(j);
         if (p.bias.data != nullptr) {
-          const double added = LoadDouble(p.bias.data, p.bias.dtype, p.bias.Offset(s.id.b, s.id.h, s.id.i, key));
+          const double added = e.Bias(s.id, s.id.i, key);
           if (std::isfinite(added)) s.masked[j] += added;
         }
         const std::int64_t distance =

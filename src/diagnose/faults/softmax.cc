@@ -83,7 +83,7 @@ RowEdit SoftmaxAcross(bool batch, bool heads) {
         for (std::size_t j = 0; j < sum.size(); ++j) sum[j] += std::exp(other.masked[j] - s.masked[j]);
       }
     }
-    s.weights.assign(s.masked.size(), 0);
+    Evaluator::SoftmaxOverKeys(s);  // for the lse
     for (std::size_t j = 0; j < s.masked.size(); ++j) s.weights[j] = s.masked[j] == -kInfinity ? 0 : 1 / sum[j];
   };
 }
